@@ -1,0 +1,30 @@
+//! Arithmetic kernels for the CPU.
+//!
+//! Each kernel is one plain function over fixed-size arrays, marked `inline(always)` and compiled twice: once for the
+//! baseline of the target and once with wider vectors and fused multiply-add. Both are the same IEEE operations in the
+//! same order, and the compiler contracts nothing, so their results are equal bit for bit; only their speed differs.
+
+pub(crate) mod dot;
+
+/// Defines a function that runs `$body` with the widest instruction set the processor has.
+macro_rules! widest {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? = $body:path;) => {
+        $(#[$meta])*
+        #[inline]
+        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,fma")]
+                fn wide($($arg: $ty),*) $(-> $ret)? {
+                    $body($($arg),*)
+                }
+                if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+                    // SAFETY: the two features that `wide` is compiled for were found on this processor.
+                    return unsafe { wide($($arg),*) };
+                }
+            }
+            $body($($arg),*)
+        }
+    };
+}
+pub(crate) use widest;

@@ -1,0 +1,301 @@
+//! Weight matrices: the LM head, or any linear layer that must give the same bits whatever the batch.
+//!
+//! A matrix `W[rows, cols]` lies row by row, a row per vocabulary id. What a logit *is* for each type (the order of the
+//! sum, the quantisation of the hidden state) is written down in `cpu/dot.rs` and in docs/law.md; it never depends on
+//! the other rows of a batch, on threads, or on the tile a row was computed in.
+
+use crate::Error;
+use crate::cpu::dot::{self, QuantizedBlock};
+use half::{bf16, f16};
+use rayon::prelude::*;
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Thirty-two weights of GGUF's `Q8_0`: `w[i] = d · qs[i]`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockQ8_0 {
+    /// The scale.
+    pub d: f16,
+    /// The integers.
+    pub qs: [i8; 32],
+}
+
+impl BlockQ8_0 {
+    /// Bytes of one block in a file: the scale, little-endian, then the integers.
+    pub const BYTES: usize = 34;
+
+    /// Quantises `values` in blocks of 32: `d = max|v| / 127` rounded to f16, `qs = round_half_even(v · 127 / max|v|)`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the length is not a multiple of 32.
+    pub fn quantize(values: &[f32]) -> Result<Vec<Self>, Error> {
+        multiple_of("values", values.len(), 32)?;
+        let block = |chunk: &[f32]| {
+            let largest = chunk.iter().fold(0.0f32, |most, v| most.max(v.abs()));
+            let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+            let mut qs = [0i8; 32];
+            for (q, v) in qs.iter_mut().zip(chunk) {
+                *q = (v * inverse).round_ties_even() as i8;
+            }
+            Self { d: f16::from_f32(largest / 127.0), qs }
+        };
+        Ok(values.chunks_exact(32).map(block).collect())
+    }
+
+    /// Reads the blocks of a GGUF tensor.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the length is not a multiple of [`BlockQ8_0::BYTES`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Self>, Error> {
+        multiple_of("bytes", bytes.len(), Self::BYTES)?;
+        let block = |chunk: &[u8]| {
+            let mut qs = [0i8; 32];
+            for (q, byte) in qs.iter_mut().zip(&chunk[2..]) {
+                *q = *byte as i8;
+            }
+            Self { d: f16::from_le_bytes([chunk[0], chunk[1]]), qs }
+        };
+        Ok(bytes.chunks_exact(Self::BYTES).map(block).collect())
+    }
+}
+
+/// A matrix of weights `[rows, cols]`, row-major, owned or borrowed.
+///
+/// ```
+/// let head = klero::Weights::f32(3, 2, vec![1.0, 0.0, 0.0, 1.0, 1.0, 1.0])?;
+/// let mut logits = [0.0; 3];
+/// head.matmul(&[2.0, 5.0], &mut logits)?;
+/// assert_eq!(logits, [2.0, 5.0, 7.0]);
+/// # Ok::<(), klero::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Weights<'a> {
+    rows: usize,
+    cols: usize,
+    data: Data<'a>,
+}
+
+#[derive(Clone, Debug)]
+enum Data<'a> {
+    F32(Cow<'a, [f32]>),
+    Bf16(Cow<'a, [bf16]>),
+    Q8_0(Cow<'a, [BlockQ8_0]>),
+}
+
+impl<'a> Weights<'a> {
+    /// f32 weights.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if `data` does not hold `rows · cols` elements or `cols` is 0.
+    pub fn f32(rows: usize, cols: usize, data: impl Into<Cow<'a, [f32]>>) -> Result<Self, Error> {
+        let data = data.into();
+        shape(rows, cols, 1, data.len())?;
+        Ok(Self { rows, cols, data: Data::F32(data) })
+    }
+
+    /// bf16 weights.
+    ///
+    /// # Errors
+    /// As [`Weights::f32`].
+    pub fn bf16(rows: usize, cols: usize, data: impl Into<Cow<'a, [bf16]>>) -> Result<Self, Error> {
+        let data = data.into();
+        shape(rows, cols, 1, data.len())?;
+        Ok(Self { rows, cols, data: Data::Bf16(data) })
+    }
+
+    /// Q8_0 weights: `cols / 32` blocks a row.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if `cols` is not a positive multiple of 32 or the number of blocks is not `rows · cols / 32`.
+    pub fn q8_0(rows: usize, cols: usize, data: impl Into<Cow<'a, [BlockQ8_0]>>) -> Result<Self, Error> {
+        let data = data.into();
+        shape(rows, cols, 32, data.len())?;
+        Ok(Self { rows, cols, data: Data::Q8_0(data) })
+    }
+
+    /// Number of rows; for an LM head, the vocabulary size V.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Length of a row; for an LM head, the hidden size D.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Writes row `row` as f32, exactly.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the row does not exist or `out` is not `cols` long.
+    pub fn row(&self, row: usize, out: &mut [f32]) -> Result<(), Error> {
+        if row >= self.rows {
+            return Err(Error::Shape(format!("row {row} of a matrix with {} rows", self.rows)));
+        }
+        expect_len("out", out.len(), self.cols)?;
+        match &self.data {
+            Data::F32(data) => out.copy_from_slice(&data[row * self.cols..][..self.cols]),
+            Data::Bf16(data) => {
+                for (o, w) in out.iter_mut().zip(&data[row * self.cols..]) {
+                    *o = w.to_f32();
+                }
+            }
+            Data::Q8_0(data) => {
+                let blocks = &data[row * (self.cols / 32)..];
+                for (chunk, block) in out.chunks_exact_mut(32).zip(blocks) {
+                    for (o, q) in chunk.iter_mut().zip(&block.qs) {
+                        *o = dot::widen_f16(block.d) * f32::from(*q);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `out[n, rows] = x[n, cols] · Wᵀ`, in parallel on the current rayon pool.
+    ///
+    /// The bits of each output depend only on its row of `x` and its row of `W`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if `x` is not whole rows of `cols`, or `out` does not hold a result for each.
+    pub fn matmul(&self, x: &[f32], out: &mut [f32]) -> Result<(), Error> {
+        multiple_of("x", x.len(), self.cols)?;
+        let n = x.len() / self.cols;
+        expect_len("out", out.len(), n * self.rows)?;
+        let hidden = self.prepare(x);
+        let wanted: Vec<usize> = (0..n).collect();
+        let mut columns: Vec<_> = out.chunks_exact_mut(self.rows.max(1)).map(|row| row.chunks_mut(TILE)).collect();
+        // One task per range of weight rows, so that a range is read once for all rows of x.
+        let tasks: Vec<(usize, Vec<&mut [f32]>)> = (0..self.rows)
+            .step_by(TILE)
+            .map(|start| (start, columns.iter_mut().filter_map(Iterator::next).collect()))
+            .collect();
+        tasks.into_par_iter().for_each(|(start, mut pieces)| {
+            let ids = start..(start + TILE).min(self.rows);
+            self.dot(&hidden, &wanted, ids, &mut pieces);
+        });
+        Ok(())
+    }
+
+    /// Brings hidden states `[n, cols]` into the form that this type's dot product takes.
+    pub(crate) fn prepare<'x>(&self, x: &'x [f32]) -> Hidden<'x> {
+        match self.data {
+            Data::F32(_) | Data::Bf16(_) => Hidden::F32(x),
+            Data::Q8_0(_) => Hidden::Quantized(x.chunks_exact(self.cols).flat_map(dot::quantize).collect()),
+        }
+    }
+
+    /// The logits of `ids` for the hidden rows `wanted`: `out[k]` receives those of `wanted[k]`.
+    pub(crate) fn dot(&self, hidden: &Hidden, wanted: &[usize], ids: Range<usize>, out: &mut [&mut [f32]]) {
+        for (&row, out) in wanted.iter().zip(out) {
+            match (&self.data, hidden) {
+                (Data::F32(data), Hidden::F32(x)) => {
+                    let (w, x) = (span(data, &ids, self.cols), span(x, &(row..row + 1), self.cols));
+                    dot::dot_f32(w, x, out);
+                }
+                (Data::Bf16(data), Hidden::F32(x)) => {
+                    let (w, x) = (span(data, &ids, self.cols), span(x, &(row..row + 1), self.cols));
+                    dot::dot_bf16(w, x, out);
+                }
+                (Data::Q8_0(data), Hidden::Quantized(x)) => {
+                    let width = self.cols / 32;
+                    let (w, x) = (span(data, &ids, width), span(x, &(row..row + 1), width));
+                    dot::dot_q8_0(w, x, out);
+                }
+                _ => unreachable!("hidden states are prepared by the weights that use them"),
+            }
+        }
+    }
+}
+
+/// Weight rows that one task of a matmul takes.
+const TILE: usize = 64;
+
+/// Hidden states in the form a weight type multiplies.
+#[derive(Debug)]
+pub(crate) enum Hidden<'x> {
+    F32(&'x [f32]),
+    Quantized(Vec<QuantizedBlock>),
+}
+
+fn span<'d, T>(data: &'d [T], rows: &Range<usize>, width: usize) -> &'d [T] {
+    &data[rows.start * width..rows.end * width]
+}
+
+fn shape(rows: usize, cols: usize, block: usize, found: usize) -> Result<(), Error> {
+    if cols == 0 || cols % block != 0 {
+        return Err(Error::Shape(format!("cols is {cols}, must be a positive multiple of {block}")));
+    }
+    let expected = rows.checked_mul(cols / block);
+    if expected != Some(found) {
+        let unit = if block == 1 { "elements" } else { "blocks" };
+        return Err(Error::Shape(format!("weights [{rows}, {cols}] need rows · cols / {block} {unit}, found {found}")));
+    }
+    Ok(())
+}
+
+fn multiple_of(name: &str, found: usize, unit: usize) -> Result<(), Error> {
+    if found % unit != 0 {
+        return Err(Error::Shape(format!("{name} has length {found}, must be a multiple of {unit}")));
+    }
+    Ok(())
+}
+
+fn expect_len(name: &str, found: usize, expected: usize) -> Result<(), Error> {
+    if found != expected {
+        return Err(Error::Shape(format!("{name} has length {found}, must be {expected}")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_do_not_depend_on_the_grouping_of_weight_rows() {
+        let (rows, cols) = (67, 96);
+        let data: Vec<f32> = (0..rows * cols).map(|i| ((i * 7919 % 1013) as f32 - 506.0) / 97.0).collect();
+        let x: Vec<f32> = (0..3 * cols).map(|i| ((i * 104_729 % 997) as f32 - 498.0) / 61.0).collect();
+        let halves: Vec<bf16> = data.iter().map(|v| bf16::from_f32(*v)).collect();
+        let blocks = BlockQ8_0::quantize(&data).unwrap();
+        for weights in [
+            Weights::f32(rows, cols, &data[..]).unwrap(),
+            Weights::bf16(rows, cols, &halves[..]).unwrap(),
+            Weights::q8_0(rows, cols, &blocks[..]).unwrap(),
+        ] {
+            let mut whole = vec![0.0; 3 * rows];
+            weights.matmul(&x, &mut whole).unwrap();
+            let hidden = weights.prepare(&x);
+            for row in 0..3 {
+                for id in 0..rows {
+                    let mut one = [0.0];
+                    weights.dot(&hidden, &[row], id..id + 1, &mut [&mut one]);
+                    assert_eq!(one[0].to_bits(), whole[row * rows + id].to_bits());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_hidden_state_that_is_not_finite_shows_in_the_logits() {
+        let blocks = BlockQ8_0::quantize(&[1.0; 64]).unwrap();
+        let weights = Weights::q8_0(1, 64, blocks).unwrap();
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut x = [0.5; 64];
+            x[40] = bad;
+            let mut out = [0.0];
+            weights.matmul(&x, &mut out).unwrap();
+            assert!(out[0].is_nan());
+        }
+    }
+
+    #[test]
+    fn wrong_shapes_are_refused_by_name() {
+        let error = Weights::f32(2, 3, vec![0.0; 5]).unwrap_err().to_string();
+        assert!(error.contains("[2, 3]") && error.contains("found 5"), "{error}");
+        assert!(Weights::q8_0(1, 33, vec![]).is_err());
+        assert!(Weights::f32(usize::MAX, 2, vec![]).is_err());
+        assert!(BlockQ8_0::quantize(&[0.0; 31]).is_err());
+    }
+}
