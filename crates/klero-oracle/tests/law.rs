@@ -1,7 +1,7 @@
 //! Worked cases of the law, small enough to check by hand.
 
 use klero_oracle::golden::{Generator, Kind};
-use klero_oracle::hash::{Case, row_hash, splitmix64};
+use klero_oracle::hash::{Case, noise, row_hash, splitmix64};
 use klero_oracle::{Draft, Draw, Outcome, Params, Status, draw};
 
 const NEG: f32 = f32::NEG_INFINITY;
@@ -147,6 +147,15 @@ fn gumbel_keeps_the_winner_when_a_filter_keeps_it() {
 }
 
 #[test]
+fn the_margin_of_a_gumbel_draw_is_its_lead() {
+    let outcome = run(&[1.0, 0.5], Params { seed: 8, ..Params::default() });
+    let score = |id: usize| [1.0, 0.5][id] + noise(outcome.row_hash, id).gumbel;
+    let lead = (score(0) - score(1)).abs();
+    assert_eq!(outcome.token, usize::from(score(1) > score(0)));
+    assert!((outcome.margin - lead).abs() < 1e-8, "{} for {lead}", outcome.margin);
+}
+
+#[test]
 fn the_draft_stream_is_another_seed() {
     let logits = [0.0; 50];
     let mtp = run(&logits, Params { seed: u64::MAX, mtp: true, ..Params::default() });
@@ -276,7 +285,7 @@ fn decisions_beyond_the_margin_do_not_flip() {
     assert!(beyond * 100 > WOBBLE_ROWS * 20 && flips > 50, "{beyond} beyond, {flips} flips");
 }
 
-const WOBBLE_ROWS: u64 = 12_000;
+const WOBBLE_ROWS: u64 = 40_000;
 
 fn decided(outcome: &Outcome) -> (usize, usize, Option<bool>) {
     (outcome.token, outcome.kept, outcome.verification.map(|v| v.accepted))
@@ -286,7 +295,7 @@ fn decided(outcome: &Outcome) -> (usize, usize, Option<bool>) {
 fn wobbly_draw(row: u64, temperature: f32) -> Outcome {
     let bits = splitmix64(row);
     let pick = |shift: u32, n: usize| (bits >> shift) as usize % n;
-    let vocab = [3, 17, 100, 1000][pick(0, 4)];
+    let vocab = [2, 3, 17, 200][pick(0, 4)];
     let kind = [Kind::Flat, Kind::Peaked, Kind::Ternary][pick(4, 3)];
     let generated = |seed| Generator { kind, seed, scale: 8.0 }.logits(vocab);
     let logits = generated(row);
@@ -297,9 +306,9 @@ fn wobbly_draw(row: u64, temperature: f32) -> Outcome {
     let draft = (pick(16, 3) > 0).then_some(draft);
     let params = Params {
         temperature: temperature.into(),
-        top_p: [1.0, 0.9, 0.5][pick(20, 3)],
+        top_p: [1.0, 1.0, 0.9, 0.5][pick(20, 4)],
         top_k: [-1, 5, 40][pick(24, 3)],
-        min_p: [0.0, 0.0, 0.1][pick(28, 3)],
+        min_p: [0.0, 0.0, 0.0, 0.1][pick(28, 4)],
         draw: [Draw::Gumbel, Draw::InverseCdf][pick(32, 2)],
         seed: row,
         ..Params::default()
