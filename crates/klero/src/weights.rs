@@ -170,9 +170,9 @@ impl<'a> Weights<'a> {
             .step_by(TILE)
             .map(|start| (start, columns.iter_mut().filter_map(Iterator::next).collect()))
             .collect();
-        tasks.into_par_iter().for_each(|(start, mut pieces)| {
+        tasks.into_par_iter().for_each(|(start, pieces)| {
             let ids = start..(start + TILE).min(self.rows);
-            self.dot(&hidden, &wanted, ids, &mut pieces);
+            self.dot(&hidden, &wanted, ids, pieces);
         });
         Ok(())
     }
@@ -186,7 +186,13 @@ impl<'a> Weights<'a> {
     }
 
     /// The logits of `ids` for the hidden rows `wanted`: `out[k]` receives those of `wanted[k]`.
-    pub(crate) fn dot(&self, hidden: &Hidden, wanted: &[usize], ids: Range<usize>, out: &mut [&mut [f32]]) {
+    pub(crate) fn dot<'o>(
+        &self,
+        hidden: &Hidden,
+        wanted: &[usize],
+        ids: Range<usize>,
+        out: impl IntoIterator<Item = &'o mut [f32]>,
+    ) {
         for (&row, out) in wanted.iter().zip(out) {
             match (&self.data, hidden) {
                 (Data::F32(data), Hidden::F32(x)) => {
@@ -270,7 +276,7 @@ mod tests {
             for row in 0..3 {
                 for id in 0..rows {
                     let mut one = [0.0];
-                    weights.dot(&hidden, &[row], id..id + 1, &mut [&mut one]);
+                    weights.dot(&hidden, &[row], id..id + 1, [&mut one[..]]);
                     assert_eq!(one[0].to_bits(), whole[row * rows + id].to_bits());
                 }
             }

@@ -4,7 +4,9 @@
 //! baseline of the target and once with wider vectors and fused multiply-add. Both are the same IEEE operations in the
 //! same order, and the compiler contracts nothing, so their results are equal bit for bit; only their speed differs.
 
+pub(crate) mod block;
 pub(crate) mod dot;
+pub(crate) mod philox;
 
 /// Defines a function that runs `$body` with the widest instruction set the processor has.
 macro_rules! widest {

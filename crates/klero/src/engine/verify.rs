@@ -1,0 +1,163 @@
+//! Verification of a drafted token by rejection.
+//!
+//! With p the processed target and q the draft's distribution: the token d is accepted if u₂ · q(d) < p(d); otherwise a
+//! token is drawn from the residual R = max(p − q·e^(−δ), 0), so that what is emitted follows p.
+
+use super::cdf::BlockWeights;
+use super::kept::KeptVisit;
+use super::plan::Plan;
+use super::race::Race;
+use crate::Draw;
+use crate::cpu::philox::top_bits;
+use crate::hash::uniform;
+use crate::mass::{self, BLOCK, Block, SIXTEEN};
+use crate::math::{self, exp};
+use crate::row::Draft;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The verification of one row; its residual is gathered from the kept ids.
+pub(crate) struct Verify<'r> {
+    pub draft: &'r Draft<'r>,
+    accept: u64,
+    max: f32,
+    weight: u64,
+    /// e^(−δ).
+    decay: f64,
+    /// ΣR of each block, as the bits of an f64.
+    sums: Vec<AtomicU64>,
+    /// The greatest R, likewise; the bits of positive numbers are ordered as the numbers are.
+    largest: AtomicU64,
+    /// The race over ln R, for the Gumbel draw.
+    race: Option<Race>,
+}
+
+impl<'r> Verify<'r> {
+    pub(crate) fn new(plan: &Plan, draft: &'r Draft<'r>, max: f32, weight: u64) -> Self {
+        Self {
+            draft,
+            accept: plan.accept,
+            max,
+            weight,
+            decay: if draft.delta < 700.0 { math::exp_f64(-draft.delta) } else { 0.0 },
+            sums: (0..plan.blocks()).map(|_| AtomicU64::new(0)).collect(),
+            largest: AtomicU64::new(0),
+            race: (plan.sampling.draw == Draw::Gumbel).then(|| Race::new(plan.residual)),
+        }
+    }
+
+    /// p of a kept id.
+    pub(crate) fn target_probability(&self, x: f32) -> f64 {
+        mass::weight(x, self.max) as f64 / self.weight as f64
+    }
+
+    /// Whether the accept test passes for the draft `id` of target probability `target`.
+    pub(crate) fn accepts(&self, id: u32, target: f64) -> bool {
+        target > 0.0 && uniform(self.accept) * self.draft_probability(id as usize) < target
+    }
+
+    /// max(1 − ΣR, 0): blocks are added in ascending order.
+    pub(crate) fn accept_probability(&self) -> f64 {
+        let residual: f64 = self.sums.iter().map(|bits| f64::from_bits(bits.load(Relaxed))).sum();
+        (1.0 - residual).max(0.0)
+    }
+
+    /// The winner of the residual's race; None where it has no ids or the draw is the inverse CDF.
+    pub(crate) fn winner(&self) -> Option<u32> {
+        self.race.as_ref().filter(|_| self.largest() > 0.0).map(Race::winner)
+    }
+
+    /// What weighs the residual for the inverse CDF; None where it has no ids or the draw is a race.
+    pub(crate) fn weights(&self) -> Option<ResidualWeights<'_>> {
+        let wanted = self.race.is_none() && self.largest() > 0.0;
+        wanted.then(|| ResidualWeights { verify: self, blocks: BlockWeights::new(self.sums.len(), self.max) })
+    }
+
+    fn largest(&self) -> f64 {
+        f64::from_bits(self.largest.load(Relaxed))
+    }
+
+    fn draft_probability(&self, id: usize) -> f64 {
+        f64::from(exp(self.draft.logprobs[id]))
+    }
+
+    /// R of the ids of a block; 0 where it is not positive.
+    fn residual(&self, block: usize, x: &Block) -> [f64; BLOCK] {
+        let mut residual = [0.0; BLOCK];
+        for (i, x) in x.iter().enumerate().filter(|(_, x)| **x > f32::NEG_INFINITY) {
+            let rest = self.target_probability(*x) - self.draft_probability(block * BLOCK + i) * self.decay;
+            residual[i] = rest.max(0.0);
+        }
+        residual
+    }
+
+    /// Races the ids of a block on ln R: only those with h / 2^16 < R · exp(−s) can reach the best score s.
+    fn run(&self, race: &Race, block: usize, residual: &[f64; BLOCK]) {
+        let bits = top_bits(race.hash(), block as u32);
+        for (i, rest) in residual.iter().enumerate().filter(|(_, rest)| **rest > 0.0) {
+            let bound = race.bound();
+            // Below −88 the exponential would overflow; every id is run until the best score has left that depth.
+            let reach = if bound > -88.0 { f64::from(exp(-bound)) * 1.001 * 65536.0 } else { f64::INFINITY };
+            if f64::from(bits[i]) < rest * reach {
+                race.run((block * BLOCK + i) as u32, math::ln(*rest));
+            }
+        }
+    }
+}
+
+impl KeptVisit for Verify<'_> {
+    fn needed(&self) -> bool {
+        true
+    }
+
+    fn block(&self, block: usize, x: &Block) {
+        let residual = self.residual(block, x);
+        let largest = residual.iter().fold(0.0f64, |most, rest| most.max(*rest));
+        if largest > 0.0 {
+            self.sums[block].store(sum(&residual).to_bits(), Relaxed);
+            self.largest.fetch_max(largest.to_bits(), Relaxed);
+            if let Some(race) = &self.race {
+                self.run(race, block, &residual);
+            }
+        }
+    }
+}
+
+/// Sums a block by the tree of `mass`, in f64.
+fn sum(residual: &[f64; BLOCK]) -> f64 {
+    let sixteen = |j: usize| {
+        let mut lanes: [f64; SIXTEEN] = residual[j * SIXTEEN..][..SIXTEEN].try_into().expect("sixteen ids");
+        let mut half = SIXTEEN / 2;
+        while half > 0 {
+            for i in 0..half {
+                lanes[i] += lanes[i + half];
+            }
+            half /= 2;
+        }
+        lanes[0]
+    };
+    (sixteen(0) + sixteen(1)) + (sixteen(2) + sixteen(3))
+}
+
+/// The residual as integer weights ⌊R / max R · 2^43⌋.
+pub(crate) struct ResidualWeights<'r> {
+    verify: &'r Verify<'r>,
+    pub blocks: BlockWeights,
+}
+
+impl ResidualWeights<'_> {
+    /// The weight of each id of a block.
+    pub(crate) fn of_ids(&self, block: usize, x: &Block) -> [u64; BLOCK] {
+        let largest = self.verify.largest();
+        self.verify.residual(block, x).map(|rest| mass::units(rest / largest))
+    }
+}
+
+impl KeptVisit for ResidualWeights<'_> {
+    fn needed(&self) -> bool {
+        true
+    }
+
+    fn block(&self, block: usize, x: &Block) {
+        self.blocks.set(block, &self.of_ids(block, x));
+    }
+}

@@ -1,0 +1,88 @@
+//! Drawing from ready logits.
+
+use crate::engine::{self, Tiles};
+use crate::{Error, MAX_VOCABULARY, Outcome, Row, RowError};
+use std::ops::Range;
+
+/// Logits `[rows, vocabulary]` in f32, one row every `stride` elements.
+///
+/// ```
+/// use klero::{Logits, Row, SamplingParams};
+/// let values = [1.0, 5.0, 2.0, 0.0, /* a second row */ 0.0, 0.0, 9.0, 1.0];
+/// let logits = Logits::new(&values, 2, 4)?;
+/// let sampling = SamplingParams { temperature: 0.0, ..Default::default() }.check().unwrap();
+/// let outcomes = logits.draw(&[Row::new(sampling, 0), Row::new(sampling, 7)])?;
+/// assert_eq!(outcomes[0].as_ref().unwrap().token, 1);
+/// assert_eq!(outcomes[1].as_ref().unwrap().token, 2);
+/// # Ok::<(), klero::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Logits<'a> {
+    data: &'a [f32],
+    rows: usize,
+    vocabulary: usize,
+    stride: usize,
+    tile: usize,
+}
+
+impl<'a> Logits<'a> {
+    /// Rows that lie one behind the other.
+    ///
+    /// # Errors
+    /// As [`Logits::with_stride`].
+    pub fn new(data: &'a [f32], rows: usize, vocabulary: usize) -> Result<Self, Error> {
+        Self::with_stride(data, rows, vocabulary, vocabulary)
+    }
+
+    /// Rows that begin every `stride` elements.
+    ///
+    /// # Errors
+    /// [`Error::Vocabulary`] above 2^20 ids; [`Error::Shape`] if the stride is narrower than the vocabulary or `data`
+    /// is too short.
+    pub fn with_stride(data: &'a [f32], rows: usize, vocabulary: usize, stride: usize) -> Result<Self, Error> {
+        if vocabulary > MAX_VOCABULARY {
+            return Err(Error::Vocabulary(vocabulary));
+        }
+        if stride < vocabulary {
+            return Err(Error::Shape(format!("stride is {stride}, must be at least the vocabulary, {vocabulary}")));
+        }
+        let needed = match rows {
+            0 => Some(0),
+            _ => (rows - 1).checked_mul(stride).and_then(|start| start.checked_add(vocabulary)),
+        };
+        if needed.is_none_or(|needed| data.len() < needed) {
+            let found = data.len();
+            return Err(Error::Shape(format!("logits [{rows}, {vocabulary}] with stride {stride} do not fit {found}")));
+        }
+        Ok(Self { data, rows, vocabulary, stride, tile: engine::TILE })
+    }
+
+    /// The same logits, visited in tiles of `ids` (rounded up to a multiple of 64). No result depends on it.
+    pub fn with_tile(self, ids: usize) -> Self {
+        Self { tile: engine::tile(ids), ..self }
+    }
+
+    /// Draws a token for every row, on the current rayon pool.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if `rows` does not hold one entry per row. What is wrong with a single row is that row's
+    /// [`RowError`].
+    pub fn draw(&self, rows: &[Row]) -> Result<Vec<Result<Outcome, RowError>>, Error> {
+        if rows.len() != self.rows {
+            return Err(Error::Shape(format!("{} rows of parameters for {} rows of logits", rows.len(), self.rows)));
+        }
+        Ok(engine::draw(self, self.tile, rows))
+    }
+}
+
+impl Tiles for Logits<'_> {
+    fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
+    fn fill(&self, rows: &[usize], ids: Range<usize>, out: &mut [f32], stride: usize) {
+        for (&row, out) in rows.iter().zip(out.chunks_mut(stride)) {
+            out[..ids.len()].copy_from_slice(&self.data[row * self.stride + ids.start..][..ids.len()]);
+        }
+    }
+}
