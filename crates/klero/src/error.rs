@@ -85,6 +85,21 @@ pub enum RowError {
 }
 
 impl RowError {
+    /// The same error, said of another row.
+    #[must_use]
+    pub fn with_row(mut self, to: usize) -> Self {
+        match &mut self {
+            Self::Nan { row, .. }
+            | Self::Infinite { row, .. }
+            | Self::Empty { row, .. }
+            | Self::Vocabulary { row, .. }
+            | Self::DraftToken { row, .. }
+            | Self::DraftLength { row, .. }
+            | Self::DraftDelta { row, .. } => *row = to,
+        }
+        self
+    }
+
     /// The row's status in one word: `nan`, `infinite`, `empty`, or `invalid` for arguments that do not fit.
     pub fn status(&self) -> &'static str {
         match self {

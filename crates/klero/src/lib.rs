@@ -2,6 +2,7 @@
 mod cpu;
 mod engine;
 mod error;
+mod explain;
 pub mod hash;
 mod head;
 mod logits;
@@ -14,6 +15,7 @@ mod row;
 mod weights;
 
 pub use error::{Error, Input, RowError};
+pub use explain::{ExplainedToken, Explanation, Fate, Lot};
 pub use head::FusedHead;
 pub use logits::Logits;
 pub use params::{Draw, GREEDY_TEMPERATURE, ParamError, Sampling, SamplingParams, parse_seed};

@@ -73,6 +73,19 @@ impl<'a> Logits<'a> {
         }
         Ok(engine::draw(self, self.tile, rows))
     }
+
+    /// One row alone.
+    pub(crate) fn only(&self, row: usize) -> Result<Self, Error> {
+        if row >= self.rows {
+            return Err(Error::Shape(format!("row {row} of {} rows of logits", self.rows)));
+        }
+        Ok(Self { data: &self.data[row * self.stride..], rows: 1, ..*self })
+    }
+
+    /// The logits of a row.
+    pub(crate) fn row(&self, row: usize) -> &'a [f32] {
+        &self.data[row * self.stride..][..self.vocabulary]
+    }
 }
 
 impl Tiles for Logits<'_> {

@@ -74,7 +74,7 @@ pub(crate) fn limit(top_p: f32, total: u64) -> u64 {
 
 /// ⌊u · total⌋ for u = ⌊z / 2^11⌋ · 2^−53, exactly.
 pub(crate) fn target(z: u64, total: u64) -> u64 {
-    (u128::from(z >> 11) * u128::from(total) >> 53) as u64
+    ((u128::from(z >> 11) * u128::from(total)) >> 53) as u64
 }
 
 #[cfg(test)]

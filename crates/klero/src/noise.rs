@@ -45,7 +45,7 @@ pub(crate) fn key(z: u64) -> [u32; 2] {
 fn top_bits(z: u64, id: u32) -> u16 {
     let words = philox(key(z), [id / 8, 0, 0, 0]);
     let word = words[(id % 8 / 2) as usize];
-    if id % 2 == 0 { word as u16 } else { (word >> 16) as u16 }
+    if id.is_multiple_of(2) { word as u16 } else { (word >> 16) as u16 }
 }
 
 /// The noise of one id, with the numbers it is made of.

@@ -229,7 +229,7 @@ fn span<'d, T>(data: &'d [T], rows: &Range<usize>, width: usize) -> &'d [T] {
 }
 
 fn shape(rows: usize, cols: usize, block: usize, found: usize) -> Result<(), Error> {
-    if cols == 0 || cols % block != 0 {
+    if cols == 0 || !cols.is_multiple_of(block) {
         return Err(Error::Shape(format!("cols is {cols}, must be a positive multiple of {block}")));
     }
     let expected = rows.checked_mul(cols / block);
@@ -241,7 +241,7 @@ fn shape(rows: usize, cols: usize, block: usize, found: usize) -> Result<(), Err
 }
 
 fn multiple_of(name: &str, found: usize, unit: usize) -> Result<(), Error> {
-    if found % unit != 0 {
+    if !found.is_multiple_of(unit) {
         return Err(Error::Shape(format!("{name} has length {found}, must be a multiple of {unit}")));
     }
     Ok(())

@@ -38,7 +38,7 @@ fn compute_scaled(logits: &Block, inverse_temperature: f32) -> Scaled {
     for i in 0..BLOCK {
         x[i] = logits[i] * inverse_temperature;
         let fell = x[i] == f32::NEG_INFINITY && logits[i] != f32::NEG_INFINITY;
-        bad |= !(x[i] < f32::INFINITY) | fell;
+        bad |= x[i].is_nan() | (x[i] == f32::INFINITY) | fell;
         present += u32::from(x[i] > f32::NEG_INFINITY);
     }
     let mut maxima = [f32::NEG_INFINITY; SIXTEENS];

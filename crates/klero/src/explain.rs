@@ -1,0 +1,258 @@
+//! One draw taken apart, so that a person can follow it.
+//!
+//! The numbers are those the draw decided by: the same order, integer masses, noise and scores. Only the presentation
+//! sorts the whole row, which the draw itself never does.
+
+use crate::hash::{Case, row_hash, uniform};
+use crate::mass;
+use crate::math::exp;
+use crate::noise::Noise;
+use crate::order::Ranked;
+use crate::params::{Draw, Sampling};
+use crate::{Error, Logits, Outcome, Row, RowError};
+
+/// A draw and how it came about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// What was drawn.
+    pub outcome: Outcome,
+    /// How.
+    pub draw: Draw,
+    /// z, the row's 64 random bits.
+    pub hash: u64,
+    /// u, the uniform number of z: what the inverse CDF looks for.
+    pub uniform: f64,
+    /// How many valid ids have a finite logit.
+    pub candidates: usize,
+    /// The mass of all kept ids in the whole distribution.
+    pub kept_mass: f64,
+    /// The best tokens, best first, and the drawn one if it is not among them.
+    pub tokens: Vec<ExplainedToken>,
+}
+
+/// One token of an [`Explanation`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExplainedToken {
+    /// The token.
+    pub token: u32,
+    /// Its place in the order of ids, from 0.
+    pub rank: usize,
+    /// The model's logit.
+    pub logit: f32,
+    /// x, the logit times 1/T.
+    pub scaled: f32,
+    /// Its probability before the filters.
+    pub probability: f64,
+    /// The mass of all better ids: what top-p looks at.
+    pub mass_before: f64,
+    /// What the filters did with it.
+    pub fate: Fate,
+    /// Its part in the draw; None for a removed token.
+    pub lot: Option<Lot>,
+}
+
+/// What the filters did with a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It may be drawn.
+    Kept,
+    /// The mass before it is greater than top_p.
+    TopP,
+    /// Its rank is top_k or more.
+    TopK,
+    /// Its probability is below min_p of the best one's.
+    MinP,
+}
+
+/// A kept token's part in the draw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Lot {
+    /// The Gumbel race: the greatest score wins.
+    Race {
+        /// The noise of the id.
+        noise: Noise,
+        /// x + g.
+        score: f64,
+    },
+    /// The inverse CDF: the token is drawn if u falls into this part of [0, 1).
+    Interval {
+        /// The running mass before the id, in vocabulary order.
+        from: f64,
+        /// The running mass with it.
+        to: f64,
+    },
+}
+
+impl Logits<'_> {
+    /// Draws row `row` as [`Logits::draw`] does and explains it by its `shown` best tokens. A draft is left aside.
+    ///
+    /// ```
+    /// use klero::{Fate, Logits, Row, SamplingParams};
+    /// let values = [0.5f32, 0.3, 0.2].map(f32::ln);
+    /// let sampling = SamplingParams { top_p: 0.55, top_k: 2, seed: Some(1), ..Default::default() }.check().unwrap();
+    /// let explanation = Logits::new(&values, 1, 3)?.explain(0, &Row::new(sampling, 0), 3)?.unwrap();
+    /// let fates: Vec<Fate> = explanation.tokens.iter().map(|token| token.fate).collect();
+    /// assert_eq!(fates, [Fate::Kept, Fate::Kept, Fate::TopP]);
+    /// # Ok::<(), klero::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if there is no such row; the row's own faults as [`RowError`].
+    pub fn explain(&self, row: usize, asked: &Row, shown: usize) -> Result<Result<Explanation, RowError>, Error> {
+        let logits = self.only(row)?;
+        let asked = Row { draft: None, ..*asked };
+        let drawn = logits.draw(&[asked])?.remove(0);
+        Ok(drawn.map(|outcome| explain(logits.row(0), &asked, outcome, shown)).map_err(|error| error.with_row(row)))
+    }
+}
+
+fn explain(logits: &[f32], asked: &Row, outcome: Outcome, shown: usize) -> Explanation {
+    let sampling = asked.sampling;
+    let logits = &logits[..asked.vocabulary.unwrap_or(logits.len())];
+    let mut ranked: Vec<Ranked> = (0..)
+        .zip(logits)
+        .map(|(id, l)| Ranked::new(l * sampling.inverse_temperature, id))
+        .filter(|ranked| ranked.x() > f32::NEG_INFINITY)
+        .collect();
+    ranked.sort_unstable_by(|a, b| b.cmp(a));
+    let hash = row_hash(asked.stream.seed(sampling.seed), asked.position, Case::Fresh);
+    let order = Order::new(&ranked, outcome.log_normalizer, &sampling, outcome.kept, hash);
+    let drawn = ranked.iter().position(|ranked| ranked.id() == outcome.token).expect("the drawn token is finite");
+    let last = shown.min(ranked.len());
+    let tokens = (0..last).chain((drawn >= last).then_some(drawn)).map(|rank| order.token(logits, rank)).collect();
+    Explanation {
+        draw: sampling.draw,
+        hash,
+        uniform: uniform(hash),
+        candidates: ranked.len(),
+        kept_mass: order.before(outcome.kept),
+        tokens,
+        outcome,
+    }
+}
+
+/// A row in the order of ids, with the masses that the filters saw.
+struct Order<'a> {
+    ranked: &'a [Ranked],
+    sampling: &'a Sampling,
+    kept: usize,
+    hash: u64,
+    max: f32,
+    total: f64,
+    /// The mass of the ids before each rank.
+    before: Vec<u64>,
+}
+
+impl<'a> Order<'a> {
+    fn new(ranked: &'a [Ranked], log_normalizer: f64, sampling: &'a Sampling, kept: usize, hash: u64) -> Self {
+        let max = ranked[0].x();
+        let mut before = vec![0];
+        for ranked in ranked {
+            before.push(before[before.len() - 1] + mass::weight(ranked.x(), max));
+        }
+        let total = (log_normalizer - f64::from(max)).exp();
+        Self { ranked, sampling, kept, hash, max, total, before }
+    }
+
+    fn before(&self, rank: usize) -> f64 {
+        (mass::value(self.before[rank]) / self.total).min(1.0)
+    }
+
+    fn token(&self, logits: &[f32], rank: usize) -> ExplainedToken {
+        let (token, scaled) = (self.ranked[rank].id(), self.ranked[rank].x());
+        ExplainedToken {
+            token,
+            rank,
+            logit: logits[token as usize],
+            scaled,
+            probability: mass::value(mass::weight(scaled, self.max)) / self.total,
+            mass_before: self.before(rank),
+            fate: self.fate(rank),
+            lot: (rank < self.kept).then(|| self.lot(rank)),
+        }
+    }
+
+    /// The first filter that removes the rank, in the order in which they are applied.
+    fn fate(&self, rank: usize) -> Fate {
+        let sampling = self.sampling;
+        let by_top_k = sampling.top_k.is_some_and(|k| rank >= k);
+        let by_min_p = exp(self.ranked[rank].x() - self.max) < sampling.min_p;
+        let by_top_p = self.before(rank) > f64::from(sampling.top_p) || !(by_top_k || by_min_p);
+        match (rank < self.kept, by_top_p, by_top_k) {
+            (true, ..) => Fate::Kept,
+            (_, true, _) => Fate::TopP,
+            (_, _, true) => Fate::TopK,
+            _ => Fate::MinP,
+        }
+    }
+
+    fn lot(&self, rank: usize) -> Lot {
+        let ranked = self.ranked[rank];
+        match self.sampling.draw {
+            Draw::Gumbel => {
+                let noise = Noise::of(self.hash, ranked.id());
+                Lot::Race { noise, score: f64::from(ranked.x()) + noise.gumbel }
+            }
+            Draw::InverseCdf => {
+                let kept = &self.ranked[..self.kept];
+                let ahead = kept.iter().filter(|other| other.id() < ranked.id());
+                let running: u64 = ahead.map(|other| mass::weight(other.x(), self.max)).sum();
+                let all = self.before[self.kept] as f64;
+                let own = mass::weight(ranked.x(), self.max);
+                Lot::Interval { from: running as f64 / all, to: (running + own) as f64 / all }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SamplingParams;
+
+    fn explained(params: &SamplingParams, shown: usize) -> Explanation {
+        let values: Vec<f32> = (0..300u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / 4e6).collect();
+        let row = Row::new(params.check().unwrap(), 3);
+        Logits::new(&values, 1, 300).unwrap().explain(0, &row, shown).unwrap().unwrap()
+    }
+
+    #[test]
+    fn the_drawn_token_has_the_best_score_or_holds_u() {
+        for seed in 0..50 {
+            let params = SamplingParams { seed: Some(seed), top_k: 40, ..Default::default() };
+            let race = explained(&params, 40);
+            let score = |token: &ExplainedToken| match token.lot {
+                Some(Lot::Race { score, .. }) => score,
+                _ => panic!("{token:?}"),
+            };
+            let best = race.tokens.iter().max_by(|a, b| score(a).total_cmp(&score(b))).unwrap();
+            assert_eq!(best.token, race.outcome.token);
+
+            let cdf = explained(&SamplingParams { draw: Draw::InverseCdf, ..params }, 40);
+            let drawn = cdf.tokens.iter().find(|token| token.token == cdf.outcome.token).unwrap();
+            match drawn.lot {
+                Some(Lot::Interval { from, to }) => assert!(from <= cdf.uniform && cdf.uniform < to),
+                _ => panic!("{drawn:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn masses_add_up_and_the_drawn_token_is_always_shown() {
+        let explanation = explained(&SamplingParams { seed: Some(9), ..Default::default() }, 300);
+        let total: f64 = explanation.tokens.iter().map(|token| token.probability).sum();
+        assert!((total - 1.0).abs() < 1e-6 && (explanation.kept_mass - 1.0).abs() < 1e-6);
+        let few = explained(&SamplingParams { seed: Some(9), temperature: 1e6, ..Default::default() }, 1);
+        assert_eq!(few.tokens.last().unwrap().token, few.outcome.token);
+    }
+
+    #[test]
+    fn the_fate_names_the_first_filter_that_removes() {
+        let params = SamplingParams { seed: Some(1), top_p: 0.8, top_k: 3, min_p: 0.3, ..Default::default() };
+        let explanation = explained(&params, 30);
+        assert_eq!(explanation.outcome.kept, explanation.tokens.iter().filter(|t| t.fate == Fate::Kept).count());
+        for pair in explanation.tokens[..30].windows(2) {
+            assert!(pair[0].fate == Fate::Kept || pair[1].fate != Fate::Kept);
+        }
+    }
+}
