@@ -1,4 +1,39 @@
-//! klero
+//! Klero draws the next token of a language model.
+//!
+//! From final hidden states and LM-head weights ([`FusedHead`]), or from ready logits ([`Logits`]), and each row's
+//! parameters, it returns the token: exactly from the requested distribution, reproducible from `(seed, position)`
+//! alone, and the same whatever the batch, the thread count and the tile.
+//!
+//! ```
+//! use klero::{FusedHead, Row, SamplingParams, Weights};
+//!
+//! // A vocabulary of three tokens, hidden states of two numbers.
+//! let weights = Weights::f32(3, 2, vec![1.0, 0.0, 0.0, 1.0, 0.5, 0.5])?;
+//! let head = FusedHead::new(&weights)?;
+//!
+//! let params = SamplingParams { temperature: 0.8, top_p: 0.95, seed: Some(42), ..Default::default() };
+//! let row = Row::new(params.check()?, 7); // seven tokens stand before the new one
+//!
+//! for outcome in head.draw(&[0.3, 1.7], &[row])? {
+//!     let outcome = outcome?; // a bad row is its own error, never its neighbours'
+//!     println!("token {} with logprob {:.3}, seed {}", outcome.token, outcome.logprob, outcome.seed);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What exactly is computed is written down in `docs/law.md`; how the code is laid out, in `docs/architecture.md`. In
+//! short:
+//!
+//! - Temperature, then top-p on the full distribution, then top-k, then min-p ([`SamplingParams`]).
+//! - Two exact draws: Gumbel noise keyed by (seed, position, id), or the inverse CDF ([`Draw`]).
+//! - Every sum that decides is a sum of integers, and every exponential and logarithm is the library's own ([`math`]), so
+//!   equal logits give equal tokens everywhere.
+//! - Processed and raw logprobs, the kept count and the log-normaliser come with the token ([`Outcome`]).
+//! - Drafted tokens are verified by rejection ([`Draft`]).
+//! - One draw can be taken apart for a person ([`Logits::explain`]).
+//!
+//! Work runs on the current rayon pool; `pool.install(|| head.draw(…))` chooses another.
+
 mod cpu;
 mod engine;
 mod error;
