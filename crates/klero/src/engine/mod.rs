@@ -222,11 +222,10 @@ impl Source<'_> {
 
     fn token_logprob(&self, token: u32) -> TokenLogprob {
         let (found, kept) = (self.found, self.kept);
-        let logprob = f64::from(self.x(token)) - f64::from(found.max) - math::ln(mass::value(kept.weight));
-        let raw_logprob = found
-            .raw
-            .as_ref()
-            .map(|raw| f64::from(self.logit(token)) - f64::from(raw.max) - math::ln(mass::value(raw.total)));
+        // Adding +0 last turns −0 into +0: which zero M is must not show.
+        let log = |x: f32, max: f32, mass| f64::from(x) - f64::from(max) - math::ln(mass::value(mass)) + 0.0;
+        let logprob = log(self.x(token), found.max, kept.weight);
+        let raw_logprob = found.raw.as_ref().map(|raw| log(self.logit(token), raw.max, raw.total));
         TokenLogprob { token, logprob, raw_logprob }
     }
 
