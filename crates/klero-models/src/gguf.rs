@@ -1,0 +1,248 @@
+//! GGUF files: typed access to metadata, and tensors as [`Weights`].
+//!
+//! A tensor is read some rows at a time, so that loading needs little more memory than the finished model. Matrices
+//! keep the types that [`Weights`] multiplies (f32, bf16, Q8_0); f16 becomes f32, and every other quantised type becomes
+//! Q8_0, whose integer dot product is much faster than theirs and whose error is far below their own.
+
+use crate::requantise::requantise;
+use crate::{ModelError, header};
+use candle_core::Device;
+use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
+use candle_core::quantized::{GgmlDType, ggml_file::qtensor_from_ggml};
+use half::bf16;
+use klero::{BlockQ8_0, Weights};
+use std::fs::File;
+use std::io::{Cursor, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Elements decoded at a time while a matrix is read.
+const CHUNK: usize = 1 << 18;
+
+/// An open GGUF file whose tensors all lie inside it.
+pub(crate) struct Gguf {
+    path: PathBuf,
+    file: Mutex<File>,
+    content: Content,
+}
+
+impl Gguf {
+    /// Opens a file and checks that its header is sound and that every tensor is there.
+    pub(crate) fn open(path: &Path) -> Result<Self, ModelError> {
+        let io = |source| ModelError::Io { path: path.to_owned(), source };
+        let mut file = File::open(path).map_err(io)?;
+        let size = file.metadata().map_err(io)?.len();
+        let mut header = vec![0; header::measure(&file, size)? as usize];
+        file.seek(SeekFrom::Start(0)).map_err(io)?;
+        file.read_exact(&mut header).map_err(io)?;
+        let content = Content::read(&mut Cursor::new(header)).map_err(ModelError::format)?;
+        check_tensors(&content, size)?;
+        Ok(Self { path: path.to_owned(), file: Mutex::new(file), content })
+    }
+
+    /// A metadata value, if the file has it.
+    pub(crate) fn value(&self, key: &str) -> Option<&Value> {
+        self.content.metadata.get(key)
+    }
+
+    /// A text, if the file has it.
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, ModelError> {
+        self.typed(key, "a text", |value| value.to_string().ok().map(String::as_str))
+    }
+
+    /// A non-negative integer, if the file has it.
+    pub(crate) fn count(&self, key: &str) -> Result<Option<usize>, ModelError> {
+        self.typed(key, "an integer ≥ 0", |value| match *value {
+            Value::Bool(_) => None,
+            Value::I32(signed) => usize::try_from(signed).ok(),
+            Value::I64(signed) => usize::try_from(signed).ok(),
+            _ => usize::try_from(value.to_u64().ok()?).ok(),
+        })
+    }
+
+    /// A number, if the file has it.
+    pub(crate) fn number(&self, key: &str) -> Result<Option<f64>, ModelError> {
+        self.typed(key, "a number", |value| match *value {
+            Value::F32(number) => Some(f64::from(number)),
+            Value::F64(number) => Some(number),
+            _ => None,
+        })
+    }
+
+    /// A flag; absent means false.
+    pub(crate) fn flag(&self, key: &str) -> Result<bool, ModelError> {
+        Ok(self.typed(key, "true or false", |value| value.to_bool().ok())?.unwrap_or(false))
+    }
+
+    /// The elements of an array, if the file has it.
+    pub(crate) fn list(&self, key: &str) -> Result<Option<&[Value]>, ModelError> {
+        self.typed(key, "an array", |value| value.to_vec().ok().map(Vec::as_slice))
+    }
+
+    fn typed<'v, T>(
+        &'v self,
+        key: &str,
+        rule: &str,
+        read: impl FnOnce(&'v Value) -> Option<T>,
+    ) -> Result<Option<T>, ModelError> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        let wrong = || {
+            let found = format!("of type {:?}", value.value_type());
+            ModelError::Key { key: key.to_owned(), found, rule: rule.to_owned() }
+        };
+        read(value).map(Some).ok_or_else(wrong)
+    }
+
+    /// The names of all tensors.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = &str> {
+        self.content.tensor_infos.keys().map(String::as_str)
+    }
+
+    /// Whether the file has a tensor of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.content.tensor_infos.contains_key(name)
+    }
+
+    /// Number of rows of a matrix.
+    pub(crate) fn rows(&self, name: &str) -> Result<usize, ModelError> {
+        let info = self.content.tensor_infos.get(name).ok_or_else(|| ModelError::MissingTensor(name.to_owned()))?;
+        Ok(info.shape.dims().first().copied().unwrap_or(0))
+    }
+
+    /// A tensor with one dimension, as f32.
+    pub(crate) fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>, ModelError> {
+        let info = self.info(name, &[length])?;
+        let bytes = self.read(info, 0, tensor_bytes(name, info)?)?;
+        decode(info.ggml_dtype, &bytes, length)
+    }
+
+    /// The matrices `names`, each `[rows, cols]` with its own number of rows, one below the other as a single matrix.
+    pub(crate) fn matrix(&self, names: &[(&str, usize)], cols: usize) -> Result<Weights<'static>, ModelError> {
+        let infos: Vec<_> =
+            names.iter().map(|(name, rows)| self.info(name, &[*rows, cols])).collect::<Result<_, _>>()?;
+        let rows = names.iter().map(|(_, rows)| rows).sum();
+        match Stored::common(&infos) {
+            Stored::F32 => {
+                let data = self.rows_of(&infos, cols, 1, decode)?;
+                Ok(Weights::f32(rows, cols, data)?)
+            }
+            Stored::Bf16 => {
+                let halves = |bytes: &[u8]| bytes.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]])).collect();
+                Ok(Weights::bf16(rows, cols, self.rows_of(&infos, cols, 1, |_, bytes, _| Ok(halves(bytes)))?)?)
+            }
+            Stored::Q8_0 => {
+                let data = self.rows_of(&infos, cols, 32, |dtype, bytes, elements| match dtype {
+                    GgmlDType::Q8_0 => Ok(BlockQ8_0::from_bytes(bytes)?),
+                    _ => Ok(requantise(&decode(dtype, bytes, elements)?)),
+                })?;
+                Ok(Weights::q8_0(rows, cols, data)?)
+            }
+        }
+    }
+
+    /// Converts the rows of some tensors, a chunk at a time, into one vector; `unit` elements become one `T`.
+    fn rows_of<T: Copy>(
+        &self,
+        infos: &[&TensorInfo],
+        cols: usize,
+        unit: usize,
+        convert: impl Fn(GgmlDType, &[u8], usize) -> Result<Vec<T>, ModelError>,
+    ) -> Result<Vec<T>, ModelError> {
+        let elements: usize = infos.iter().map(|info| info.shape.elem_count()).sum();
+        let mut all = Vec::with_capacity(elements / unit);
+        for info in infos {
+            let row_bytes = cols / info.ggml_dtype.block_size() * info.ggml_dtype.type_size();
+            let rows = info.shape.elem_count() / cols;
+            let step = (CHUNK / cols).max(1);
+            for row in (0..rows).step_by(step) {
+                let count = step.min(rows - row);
+                let bytes = self.read(info, (row * row_bytes) as u64, (count * row_bytes) as u64)?;
+                all.extend_from_slice(&convert(info.ggml_dtype, &bytes, count * cols)?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn info(&self, name: &str, expected: &[usize]) -> Result<&TensorInfo, ModelError> {
+        let info = self.content.tensor_infos.get(name).ok_or_else(|| ModelError::MissingTensor(name.to_owned()))?;
+        let found = info.shape.dims();
+        if found != expected {
+            return Err(ModelError::TensorShape {
+                name: name.to_owned(),
+                found: found.to_vec(),
+                expected: expected.to_vec(),
+            });
+        }
+        let block = info.ggml_dtype.block_size();
+        if expected.last().is_none_or(|width| width % block != 0) {
+            return Err(ModelError::Format(format!("rows of tensor `{name}` are not whole blocks of {block}")));
+        }
+        Ok(info)
+    }
+
+    fn read(&self, info: &TensorInfo, start: u64, length: u64) -> Result<Vec<u8>, ModelError> {
+        let io = |source| ModelError::Io { path: self.path.clone(), source };
+        let mut bytes = vec![0; length as usize];
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.seek(SeekFrom::Start(self.content.tensor_data_offset + info.offset + start)).map_err(io)?;
+        file.read_exact(&mut bytes).map_err(io)?;
+        Ok(bytes)
+    }
+}
+
+/// The type in which a matrix is kept in memory.
+#[derive(Clone, Copy, PartialEq)]
+enum Stored {
+    F32,
+    Bf16,
+    Q8_0,
+}
+
+impl Stored {
+    /// The type of a matrix made of several tensors: their own if they agree, else f32.
+    fn common(infos: &[&TensorInfo]) -> Self {
+        let of = |info: &&TensorInfo| match info.ggml_dtype {
+            GgmlDType::F32 | GgmlDType::F16 => Self::F32,
+            GgmlDType::BF16 => Self::Bf16,
+            _ => Self::Q8_0,
+        };
+        let first = infos.first().map_or(Self::F32, of);
+        if infos.iter().all(|info| of(info) == first) { first } else { Self::F32 }
+    }
+}
+
+/// Checks that every tensor lies inside the file, and that they do not share bytes (so that no small file can ask for
+/// much memory).
+fn check_tensors(content: &Content, size: u64) -> Result<(), ModelError> {
+    let mut total = 0u64;
+    for (name, info) in &content.tensor_infos {
+        let bytes = tensor_bytes(name, info)?;
+        total = total.saturating_add(bytes);
+        let end = content.tensor_data_offset.checked_add(info.offset).and_then(|start| start.checked_add(bytes));
+        if end.is_none_or(|end| end > size) {
+            let message = format!("tensor `{name}` ends after the file's last byte ({size}); is it cut short?");
+            return Err(ModelError::Format(message));
+        }
+    }
+    if total > size {
+        return Err(ModelError::Format(format!("its tensors take {total} bytes, the whole file has {size}")));
+    }
+    Ok(())
+}
+
+fn tensor_bytes(name: &str, info: &TensorInfo) -> Result<u64, ModelError> {
+    let (elements, block) = (info.shape.elem_count(), info.ggml_dtype.block_size());
+    if elements % block != 0 {
+        return Err(ModelError::Format(format!("tensor `{name}` is not whole blocks of {block}")));
+    }
+    Ok((elements / block * info.ggml_dtype.type_size()) as u64)
+}
+
+/// The values of one piece of a tensor.
+fn decode(dtype: GgmlDType, bytes: &[u8], elements: usize) -> Result<Vec<f32>, ModelError> {
+    let values = || {
+        let tensor = qtensor_from_ggml(dtype, bytes, vec![elements], &Device::Cpu)?;
+        tensor.dequantize(&Device::Cpu)?.to_vec1()
+    };
+    values().map_err(ModelError::format)
+}
