@@ -53,7 +53,7 @@ fn threads_do_not_matter() {
 fn batch_mates_do_not_matter() {
     let tokens = prompt();
     let dim = model().config().dim;
-    let prompts = [&tokens[..5], &tokens[40..110], &tokens[7..8], &tokens[3..90]];
+    let prompts = [&tokens[..5], &tokens[20..65], &tokens[7..8], &tokens[3..70]];
     let alone: Vec<Vec<u32>> = prompts.iter().map(|prompt| feed(prompt, [])).collect();
 
     // All together, each with a random number of its tokens (perhaps none) at every step.
