@@ -5,7 +5,7 @@
 //! the other rows of a batch, on threads, or on the tile a row was computed in.
 
 use crate::Error;
-use crate::cpu::dot::{self, QuantizedBlock};
+use crate::cpu::dot::{self, Quantized};
 use half::{bf16, f16};
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -144,7 +144,7 @@ impl<'a> Weights<'a> {
                 let blocks = &data[row * (self.cols / 32)..];
                 for (chunk, block) in out.chunks_exact_mut(32).zip(blocks) {
                     for (o, q) in chunk.iter_mut().zip(&block.qs) {
-                        *o = dot::widen_f16(block.d) * f32::from(*q);
+                        *o = dot::widen_f16(u32::from(block.d.to_bits())) * f32::from(*q);
                     }
                 }
             }
@@ -181,7 +181,7 @@ impl<'a> Weights<'a> {
     pub(crate) fn prepare<'x>(&self, x: &'x [f32]) -> Hidden<'x> {
         match self.data {
             Data::F32(_) | Data::Bf16(_) => Hidden::F32(x),
-            Data::Q8_0(_) => Hidden::Quantized(x.chunks_exact(self.cols).flat_map(dot::quantize).collect()),
+            Data::Q8_0(_) => Hidden::Quantized(Quantized::new(x)),
         }
     }
 
@@ -205,8 +205,7 @@ impl<'a> Weights<'a> {
                 }
                 (Data::Q8_0(data), Hidden::Quantized(x)) => {
                     let width = self.cols / 32;
-                    let (w, x) = (span(data, &ids, width), span(x, &(row..row + 1), width));
-                    dot::dot_q8_0(w, x, out);
+                    dot::dot_q8_0(span(data, &ids, width), x.blocks(row * width..(row + 1) * width), out);
                 }
                 _ => unreachable!("hidden states are prepared by the weights that use them"),
             }
@@ -221,7 +220,7 @@ const TILE: usize = 64;
 #[derive(Debug)]
 pub(crate) enum Hidden<'x> {
     F32(&'x [f32]),
-    Quantized(Vec<QuantizedBlock>),
+    Quantized(Quantized),
 }
 
 fn span<'d, T>(data: &'d [T], rows: &Range<usize>, width: usize) -> &'d [T] {

@@ -15,7 +15,8 @@
 
 use super::widest;
 use crate::weights::BlockQ8_0;
-use half::{bf16, f16};
+use half::bf16;
+use std::ops::Range;
 
 /// How many weight rows share one walk over a hidden row.
 pub(crate) const GROUP: usize = 4;
@@ -50,7 +51,7 @@ widest! {
 }
 widest! {
     /// `hidden · row` for every row of `rows` (Q8_0) and a quantised hidden state.
-    pub(crate) fn dot_q8_0(rows: &[BlockQ8_0], hidden: &[QuantizedBlock], out: &mut [f32]) = dot_rows_q8_0;
+    pub(crate) fn dot_q8_0(rows: &[BlockQ8_0], hidden: QuantizedRow<'_>, out: &mut [f32]) = dot_rows_q8_0;
 }
 
 #[inline(always)]
@@ -101,51 +102,87 @@ pub(crate) fn add_tree<const N: usize>(mut lanes: [f32; N]) -> f32 {
     lanes[0]
 }
 
-/// Thirty-two elements of a hidden state as integers and their scale.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct QuantizedBlock {
-    scale: f32,
-    values: [i8; 32],
+/// Hidden states in blocks of 32 integers, each with its scale. The integers fit an i8; they are kept as the i16 that the
+/// products need, so that they are widened once and not for every weight row.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Quantized {
+    scales: Vec<f32>,
+    values: Vec<[i16; 32]>,
 }
 
-/// A hidden state in blocks of 32; its length is a multiple of 32.
-pub(crate) fn quantize(hidden: &[f32]) -> impl Iterator<Item = QuantizedBlock> + '_ {
-    hidden.chunks_exact(32).map(|chunk| {
-        let largest = chunk.iter().fold(0.0f32, |most, h| most.max(h.abs()));
-        if !chunk.iter().all(|h| h.is_finite()) {
-            return QuantizedBlock { scale: f32::NAN, values: [0; 32] };
-        }
-        let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-        let mut values = [0i8; 32];
-        for (value, h) in values.iter_mut().zip(chunk) {
-            *value = (h * inverse).round_ties_even() as i8;
-        }
-        QuantizedBlock { scale: largest / 127.0, values }
-    })
+impl Quantized {
+    /// Quantises numbers, a multiple of 32 of them.
+    pub(crate) fn new(hidden: &[f32]) -> Self {
+        let (chunks, _) = hidden.as_chunks::<32>();
+        let (scales, values) = chunks.iter().map(quantize).unzip();
+        Self { scales, values }
+    }
+
+    /// The hidden state that lies in these blocks.
+    pub(crate) fn blocks(&self, range: Range<usize>) -> QuantizedRow<'_> {
+        QuantizedRow { scales: &self.scales[range.clone()], values: &self.values[range] }
+    }
 }
+
+/// One hidden state of [`Quantized`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QuantizedRow<'q> {
+    scales: &'q [f32],
+    values: &'q [[i16; 32]],
+}
+
+fn quantize(chunk: &[f32; 32]) -> (f32, [i16; 32]) {
+    if !chunk.iter().all(|h| h.is_finite()) {
+        return (f32::NAN, [0; 32]);
+    }
+    let largest = chunk.iter().fold(0.0f32, |most, h| most.max(h.abs()));
+    let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+    (largest / 127.0, chunk.map(|h| (h * inverse).round_ties_even() as i16))
+}
+
+/// Blocks whose integer dots are scaled and added together, one per lane.
+const BLOCKS: usize = 8;
 
 #[inline(always)]
-fn dot_rows_q8_0(rows: &[BlockQ8_0], hidden: &[QuantizedBlock], out: &mut [f32]) {
-    let width = hidden.len();
-    for (row, one) in rows.chunks_exact(width).zip(out) {
-        let mut lanes = [0.0f32; 8];
-        for (b, (w, h)) in row.iter().zip(hidden).enumerate() {
-            let mut sum = 0i32;
-            for i in 0..32 {
-                sum += i32::from(w.qs[i]) * i32::from(h.values[i]);
-            }
-            let lane = &mut lanes[b % 8];
-            *lane = (widen_f16(w.d) * h.scale).mul_add(sum as f32, *lane);
+fn dot_rows_q8_0(rows: &[BlockQ8_0], hidden: QuantizedRow<'_>, out: &mut [f32]) {
+    let (scales, tail_scales) = hidden.scales.as_chunks::<BLOCKS>();
+    let (values, tail_values) = hidden.values.as_chunks::<BLOCKS>();
+    let mut tail_scale = [0.0; BLOCKS];
+    tail_scale[..tail_scales.len()].copy_from_slice(tail_scales);
+    for (row, one) in rows.chunks_exact(hidden.scales.len()).zip(out) {
+        let (groups, tail) = row.as_chunks::<BLOCKS>();
+        let mut lanes = [0.0; BLOCKS];
+        for ((group, values), scales) in groups.iter().zip(values).zip(scales) {
+            add_group(&mut lanes, group, values, scales);
+        }
+        if !tail.is_empty() {
+            add_group(&mut lanes, tail, tail_values, &tail_scale);
         }
         *one = add_tree(lanes);
     }
 }
 
-/// f16 to f32, exactly, without a branch or a call: the exponent moves over by a multiplication with 2^112, which also
+/// Adds up to eight blocks, each to its lane.
+#[inline(always)]
+fn add_group(lanes: &mut [f32; BLOCKS], group: &[BlockQ8_0], values: &[[i16; 32]], scales: &[f32; BLOCKS]) {
+    let mut dots = [0i32; BLOCKS];
+    let mut weight_scales = [0u32; BLOCKS];
+    for (b, (block, values)) in group.iter().zip(values).enumerate() {
+        for i in 0..32 {
+            dots[b] += i32::from(block.qs[i]) * i32::from(values[i]);
+        }
+        weight_scales[b] = u32::from(block.d.to_bits());
+    }
+    for b in 0..BLOCKS {
+        let scale = widen_f16(weight_scales[b]) * scales[b];
+        lanes[b] = scale.mul_add(dots[b] as f32, lanes[b]);
+    }
+}
+
+/// The sixteen bits of an f16 to f32, exactly, without a branch or a call: the exponent moves over by a multiplication with 2^112, which also
 /// brings subnormal numbers to their value; infinities and NaN get their exponent back.
 #[inline(always)]
-pub(crate) fn widen_f16(value: f16) -> f32 {
-    let bits = u32::from(value.to_bits());
+pub(crate) fn widen_f16(bits: u32) -> f32 {
     let magnitude = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits(0x7780_0000);
     let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
     f32::from_bits(magnitude.to_bits() | special | (bits & 0x8000) << 16)
@@ -154,12 +191,13 @@ pub(crate) fn widen_f16(value: f16) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use half::f16;
 
     #[test]
     fn every_f16_widens_as_half_widens_it() {
         for bits in 0..=u16::MAX {
             let value = f16::from_bits(bits);
-            let widened = widen_f16(value);
+            let widened = widen_f16(u32::from(bits));
             if value.is_nan() {
                 assert!(widened.is_nan());
             } else {

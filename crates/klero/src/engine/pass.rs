@@ -2,6 +2,7 @@
 
 use super::Tiles;
 use crate::mass::{BLOCK, Block, EMPTY};
+use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// What a pass does for one row. Blocks come in any order, from several threads.
@@ -45,11 +46,9 @@ pub(crate) fn pass<V: Visit>(tiles: &dyn Tiles, tile: usize, visits: &[V]) {
             visit.merge(local);
         }
     };
-    match count {
-        0 => {}
-        1 => work(),
-        _ => drop(rayon::broadcast(|_| work())),
-    }
+    // A copy for every thread; one that no thread was free for finds the tiles gone.
+    let copies = count.min(rayon::current_num_threads());
+    (0..copies).into_par_iter().with_max_len(1).for_each(|_| work());
 }
 
 fn show<V: Visit>(visit: &V, local: &mut V::Local, start: usize, logits: &[f32]) {
