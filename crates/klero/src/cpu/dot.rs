@@ -168,8 +168,8 @@ fn add_group(lanes: &mut [f32; BLOCKS], group: &[BlockQ8_0], values: &[[i16; 32]
     let mut dots = [0i32; BLOCKS];
     let mut weight_scales = [0u32; BLOCKS];
     for (b, (block, values)) in group.iter().zip(values).enumerate() {
-        for i in 0..32 {
-            dots[b] += i32::from(block.qs[i]) * i32::from(values[i]);
+        for (q, value) in block.qs.iter().zip(values) {
+            dots[b] += i32::from(*q) * i32::from(*value);
         }
         weight_scales[b] = u32::from(block.d.to_bits());
     }
