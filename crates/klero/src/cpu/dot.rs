@@ -114,7 +114,8 @@ impl Quantized {
     /// Quantises numbers, a multiple of 32 of them.
     pub(crate) fn new(hidden: &[f32]) -> Self {
         let (chunks, _) = hidden.as_chunks::<32>();
-        let (scales, values) = chunks.iter().map(quantize).unzip();
+        let (mut scales, mut values) = (vec![0.0; chunks.len()], vec![[0; 32]; chunks.len()]);
+        quantize(chunks, &mut scales, &mut values);
         Self { scales, values }
     }
 
@@ -131,13 +132,23 @@ pub(crate) struct QuantizedRow<'q> {
     values: &'q [[i16; 32]],
 }
 
-fn quantize(chunk: &[f32; 32]) -> (f32, [i16; 32]) {
-    if !chunk.iter().all(|h| h.is_finite()) {
-        return (f32::NAN, [0; 32]);
+widest! {
+    /// Quantises blocks: scale max|h| / 127, values round_half_even(h · (127 / max|h|)).
+    fn quantize(chunks: &[[f32; 32]], scales: &mut [f32], values: &mut [[i16; 32]]) = quantize_blocks;
+}
+
+#[inline(always)]
+fn quantize_blocks(chunks: &[[f32; 32]], scales: &mut [f32], values: &mut [[i16; 32]]) {
+    for ((chunk, scale), values) in chunks.iter().zip(scales).zip(values) {
+        if !chunk.iter().all(|h| h.is_finite()) {
+            (*scale, *values) = (f32::NAN, [0; 32]);
+            continue;
+        }
+        let largest = chunk.iter().fold(0.0f32, |most, h| most.max(h.abs()));
+        let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+        *scale = largest / 127.0;
+        *values = chunk.map(|h| (h * inverse).round_ties_even() as i16);
     }
-    let largest = chunk.iter().fold(0.0f32, |most, h| most.max(h.abs()));
-    let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-    (largest / 127.0, chunk.map(|h| (h * inverse).round_ties_even() as i16))
 }
 
 /// Blocks whose integer dots are scaled and added together, one per lane.
