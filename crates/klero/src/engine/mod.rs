@@ -5,8 +5,8 @@
 //!
 //! 1. the *survey*, for every row: faults, the pair (m, S) of each block, the best ids, and, where no filter is set,
 //!    the race itself;
-//! 2. the *walk* down the best ids finds where the filters cut; should the list end before the cut, a further pass
-//!    brings the next best ids, as often as needed (a flat distribution is slow, never approximate);
+//! 2. the *walk* down the best ids finds where the filters cut; should the list end before the cut, further passes
+//!    narrow down where it lies (a flat distribution is slower, never approximate);
 //! 3. the *lot* is drawn among the kept ids: a race, block weights for the inverse CDF, or a verification. The kept ids
 //!    are on the list as a rule; only where they are not is there one more pass.
 //!
@@ -14,6 +14,7 @@
 //! a sum of integers, a store to a place of its own. So threads and tiles cannot change a result.
 
 mod cdf;
+mod filter;
 mod kept;
 mod pass;
 mod plan;
@@ -74,7 +75,7 @@ pub(crate) fn draw(tiles: &dyn Tiles, tile: usize, rows: &[Row]) -> Vec<Result<O
             Err(error) => keep(row, error),
         }
     }
-    let kept = kept::settle(tiles, tile, &surveyed);
+    let kept = filter::settle(tiles, tile, &surveyed);
     let lots: Vec<Lot> = surveyed.iter().zip(&kept).map(|(found, kept)| Lot::new(found, kept)).collect();
     visit_kept(tiles, tile, &surveyed, &kept, &lots);
     let residuals: Vec<Option<ResidualWeights>> = lots.iter().map(Lot::residual_weights).collect();
@@ -96,7 +97,7 @@ fn visit_kept<V: KeptVisit>(tiles: &dyn Tiles, tile: usize, found: &[Surveyed], 
         }
         match &kept.listed {
             Some(listed) => kept::listed_blocks(listed, |block, x| visitor.block(block, x)),
-            None => passes.push(KeptPass { plan: found.plan, last: kept.last, visitor }),
+            None => passes.push(KeptPass { plan: found.plan, cut: kept.cut, visitor }),
         }
     }
     pass::pass(tiles, tile, &passes);
@@ -244,6 +245,6 @@ impl Source<'_> {
         let mut logits = EMPTY;
         let ids = block * BLOCK..((block + 1) * BLOCK).min(plan.valid);
         self.tiles.fill(&[plan.row], ids, &mut logits, BLOCK);
-        kept::kept_of(plan, self.kept.last, block, &logits)
+        kept::kept_of(plan, self.kept.cut, block, &logits)
     }
 }

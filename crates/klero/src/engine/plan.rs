@@ -8,7 +8,7 @@ use crate::row::{Draft, Row};
 use crate::{Draw, RowError};
 
 /// The best ids a filtered row lists at most in its survey; deeper cuts take further passes.
-const LISTED: usize = 2048;
+pub(crate) const LISTED: usize = 1024;
 
 /// One row of a call, its arguments checked.
 #[derive(Debug)]
