@@ -1,0 +1,204 @@
+//! The page that explains a draw, as text with styles; whoever prints it takes the styles out where they do not belong.
+
+use super::bar::bar;
+use super::words::{beside, count, number, percent, quote_short};
+use anstyle::{AnsiColor, Style};
+use klero::{Draw, ExplainedToken, Explanation, Fate, GREEDY_TEMPERATURE, Lot, SamplingParams};
+use std::fmt::{self, Display, Formatter};
+
+const HEADING: Style = Style::new().bold();
+const DRAWN: Style = AnsiColor::Green.on_default().bold();
+const REMOVED: Style = Style::new().dimmed();
+
+/// Columns of a token's text, and of a bar.
+const TEXT: usize = 18;
+const BAR: usize = 16;
+
+/// A draw with everything that is said about it.
+pub struct Page<'a> {
+    /// Where the logits come from.
+    pub source: &'a str,
+    /// The parameters as asked for.
+    pub params: &'a SamplingParams,
+    /// The draw.
+    pub explanation: &'a Explanation,
+    /// The bytes of a token, where there is a tokenizer.
+    pub text: &'a dyn Fn(u32) -> Option<&'a [u8]>,
+}
+
+impl Display for Page<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.head(f)?;
+        self.table(f)?;
+        self.sentences(f)
+    }
+}
+
+impl Page<'_> {
+    fn head(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Explanation { outcome, hash, uniform, .. } = self.explanation;
+        writeln!(f, "{HEADING}{}{HEADING:#}", self.source)?;
+        writeln!(f, "{}", self.parameters())?;
+        write!(f, "seed {}, position {}: hash {hash:016x}", outcome.seed, outcome.position)?;
+        match self.explanation.draw {
+            Draw::Gumbel => writeln!(f, "\n"),
+            Draw::InverseCdf => writeln!(f, ", u = {uniform:.9}\n"),
+        }
+    }
+
+    /// The parameters; those that are off are not worth a word.
+    fn parameters(&self) -> String {
+        let params = self.params;
+        let mut words = vec![format!("temperature {}", params.temperature)];
+        if self.greedy() {
+            words.push("greedy, no filters".to_owned());
+        } else {
+            let filters = [
+                (params.top_p < 1.0, format!("top_p {}", params.top_p)),
+                (params.top_k > 0, format!("top_k {}", params.top_k)),
+                (params.min_p > 0.0, format!("min_p {}", params.min_p)),
+            ];
+            words.extend(filters.into_iter().filter_map(|(on, word)| on.then_some(word)));
+        }
+        words.push(match params.draw {
+            Draw::Gumbel => "Gumbel draw".to_owned(),
+            Draw::InverseCdf => "inverse CDF draw".to_owned(),
+        });
+        words.join(", ")
+    }
+
+    fn greedy(&self) -> bool {
+        self.params.temperature < GREEDY_TEMPERATURE
+    }
+
+    fn table(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let text = if self.named() { format!("{:TEXT$} ", "token") } else { String::new() };
+        let lot = match self.explanation.draw {
+            Draw::Gumbel => format!("{:>7} {:>9}", "noise", "score"),
+            Draw::InverseCdf => format!("{:>8} {:>8}", "from", "to"),
+        };
+        let head = format!("  rank {text}{:>7} {:>9} {:>9} {:>9}  {lot}", "id", "logit", "chance", "before");
+        writeln!(f, "{HEADING}{head}{HEADING:#}")?;
+        let mut next = 0;
+        for token in &self.explanation.tokens {
+            if token.rank > next {
+                writeln!(f, "     ⋮")?;
+            }
+            next = token.rank + 1;
+            self.line(f, token)?;
+        }
+        self.rest(f)
+    }
+
+    fn line(&self, f: &mut Formatter<'_>, token: &ExplainedToken) -> fmt::Result {
+        let drawn = token.token == self.explanation.outcome.token;
+        let style = match token.lot {
+            _ if drawn => DRAWN,
+            Some(_) => Style::new(),
+            None => REMOVED,
+        };
+        let mark = if drawn { '▶' } else { ' ' };
+        let text = self.quoted(token.token, TEXT).map(|text| format!("{text:TEXT$} ")).unwrap_or_default();
+        let (logit, rank) = (number(token.logit.into(), 9), token.rank + 1);
+        let (chance, before) = (percent(token.probability), percent(token.mass_before));
+        let line = format!("{mark}{rank:>5} {text}{:>7} {logit:>9} {chance:>9} {before:>9}  ", token.token);
+        let end = match token.lot {
+            Some(lot) => self.lot(lot, token.probability),
+            None => format!("removed: {}", self.why_removed(token)),
+        };
+        writeln!(f, "{style}{line}{end}{style:#}")
+    }
+
+    fn lot(&self, lot: Lot, probability: f64) -> String {
+        let numbers = match lot {
+            Lot::Race { noise, score } => format!("{:>7.3} {:>9}", noise.gumbel, number(score, 9)),
+            Lot::Interval { from, to } => format!("{from:>8.6} {to:>8.6}"),
+        };
+        format!("{numbers}  {}", bar(probability / self.best().probability, BAR))
+    }
+
+    fn why_removed(&self, token: &ExplainedToken) -> String {
+        let params = self.params;
+        match token.fate {
+            Fate::Kept => String::new(),
+            Fate::TopP => format!("{} before it > top_p {}", beside(token.mass_before, params.top_p), params.top_p),
+            Fate::TopK => format!("rank {} > top_k {}", token.rank + 1, params.top_k),
+            Fate::MinP => {
+                let share = token.probability / self.best().probability;
+                format!("{} of the best < min_p {}", beside(share, params.min_p), params.min_p)
+            }
+        }
+    }
+
+    /// What the table leaves out.
+    fn rest(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Explanation { tokens, candidates, outcome, .. } = self.explanation;
+        let more = candidates - tokens.len();
+        if more == 0 {
+            return writeln!(f);
+        }
+        let kept = outcome.kept - tokens.iter().filter(|token| token.fate == Fate::Kept).count();
+        writeln!(f, "       … and {} more, {} of them kept\n", count(more), count(kept))
+    }
+
+    fn sentences(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Explanation { outcome, candidates, kept_mass, .. } = self.explanation;
+        let name = match self.quoted(outcome.token, 40) {
+            Some(text) => format!("{text}, token {}", outcome.token),
+            None => format!("token {}", outcome.token),
+        };
+        writeln!(f, "Drawn: {DRAWN}{name}{DRAWN:#}. {}", self.how())?;
+        let (all, kept) = (count(*candidates), count(outcome.kept));
+        match outcome.kept == *candidates {
+            true => writeln!(f, "All {all} possible tokens took part.")?,
+            false => writeln!(
+                f,
+                "Of {all} possible tokens the filters kept {kept}, which hold {} of the probability.",
+                percent(*kept_mass)
+            )?,
+        }
+        let logprob = |value: f64| format!("{} (logprob {value:.4})", percent(value.exp()).trim());
+        write!(f, "Its probability was {} after temperature and filters", logprob(outcome.logprob))?;
+        match outcome.raw_logprob {
+            Some(raw) => writeln!(f, ",\n{} in the model's own distribution.", logprob(raw)),
+            None => writeln!(f, "."),
+        }
+    }
+
+    /// How the lot fell, in a sentence.
+    fn how(&self) -> String {
+        let drawn = self.explanation.tokens.iter().find(|token| token.token == self.explanation.outcome.token);
+        match drawn.and_then(|token| token.lot) {
+            Some(Lot::Race { score, .. }) => {
+                let scaled = match self.params.temperature {
+                    1.0 => "logit".to_owned(),
+                    _ if self.greedy() => format!("logit / {GREEDY_TEMPERATURE}"),
+                    temperature => format!("logit / {temperature}"),
+                };
+                let score = number(score, 12);
+                format!(
+                    "Every token kept got noise from the hash;\nits score, {scaled} + noise = {score}, is the greatest."
+                )
+            }
+            Some(Lot::Interval { from, to }) => {
+                let u = self.explanation.uniform;
+                format!(
+                    "The tokens kept share the line from 0 to 1, in the order of their ids;\nu = {u:.6} falls into its part, {from:.6} to {to:.6}."
+                )
+            }
+            None => String::new(),
+        }
+    }
+
+    fn best(&self) -> &ExplainedToken {
+        &self.explanation.tokens[0]
+    }
+
+    fn named(&self) -> bool {
+        self.quoted(self.explanation.outcome.token, TEXT).is_some()
+    }
+
+    fn quoted(&self, token: u32, width: usize) -> Option<String> {
+        (self.text)(token).map(|bytes| quote_short(bytes, width))
+    }
+}
