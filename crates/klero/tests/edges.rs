@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Case, DraftCase, Kind, NEG, bits, draw_here, logits_of, on_threads};
+use common::{Case, DraftCase, Kind, NEG, Rng, bits, draw_here, logits_of, naive, on_threads};
 use klero::hash::{Case as HashCase, Stream, row_hash, uniform};
 use klero::{Draft, Draw, FusedHead, Logits, Outcome, Row, SamplingParams, Weights, parse_seed};
 use std::collections::HashSet;
@@ -218,7 +218,8 @@ fn cold_rows_are_the_argmax_and_hot_ones_are_flat() {
     // 1e-5 as f32 lies below 1e-5; the value given counts.
     let warm = SamplingParams { temperature: 1e-5, top_k: 1, ..seeded(2) };
     assert_eq!(kept(&[1.0, 2.0, 2.0], warm.clone()), [1]);
-    assert_eq!(kept(&[1.0, 2.0, 2.0], SamplingParams { temperature: 9.999e-6, ..warm }).len(), 3);
+    let cold = SamplingParams { temperature: 1e-5f64.next_down(), ..warm };
+    assert_eq!(kept(&[1.0, 2.0, 2.0], cold).len(), 3);
 }
 
 #[test]
@@ -273,6 +274,82 @@ fn the_ends_of_u_hit_no_hole() {
         tail[0] = 0.0;
         assert_eq!(draw_here(&tail, row(high)).token, 0);
     }
+}
+
+/// Rows where a mass of 2^43 units and more decides by one of them.
+#[test]
+fn one_unit_of_mass_decides_for_top_p() {
+    let mut rng = Rng::new(8);
+    let (mut over, mut under) = (0, 0);
+    while over < 3 || under < 3 {
+        let logits = [0.0, -2.0 * rng.unit() as f32, -3.0, -3.5, -4.0];
+        let masses = naive::Masses::new(&logits, 1.0);
+        let mass = masses.weights[0] + masses.weights[1];
+        let top_p = f64::from((mass as f64 / masses.total as f64) as f32);
+        let by_one = match masses.exceeds(mass, top_p) {
+            true => !masses.exceeds(mass - 1, top_p),
+            false => masses.exceeds(mass + 1, top_p),
+        };
+        if !by_one {
+            continue;
+        }
+        let count = if masses.exceeds(mass, top_p) { &mut over } else { &mut under };
+        *count += 1;
+        let expected = if masses.exceeds(mass, top_p) { 2 } else { 3 };
+        assert_eq!(solo(&logits, SamplingParams { top_p, ..seeded(1) }).kept, expected, "{logits:?} {top_p:?}");
+    }
+}
+
+/// The first position from 0 on whose u lies in [low, high).
+fn position_with(seed: u64, low: f64, high: f64) -> u64 {
+    (0..1 << 33).find(|t| (low..high).contains(&uniform(row_hash(seed, *t, HashCase::Fresh)))).expect("some u is there")
+}
+
+fn by_cdf(logits: &[f32], position: u64) -> u32 {
+    let params = SamplingParams { draw: Draw::InverseCdf, ..seeded(1) };
+    draw_here(logits, Row::new(params.check().unwrap(), position)).token
+}
+
+/// Of rows of `vocab` ids, the one for which `distance` is greatest.
+fn most_rounded(vocab: usize, distance: impl Fn(&naive::Masses) -> f64) -> (Vec<f32>, naive::Masses) {
+    let with_masses = |seed| {
+        let logits = Kind::Flat.logits(seed, vocab, 2.0);
+        let masses = naive::Masses::new(&logits, 1.0);
+        (logits, masses)
+    };
+    let rounded = |seed: &u64| distance(&with_masses(*seed).1);
+    with_masses((0..3000).max_by(|a, b| rounded(a).total_cmp(&rounded(b))).unwrap())
+}
+
+/// A block may weigh more than its ids: u then lands behind the last of them.
+#[test]
+fn where_rounding_leaves_a_block_without_a_hit_its_last_weight_takes_it() {
+    let sum = |masses: &naive::Masses| masses.weights.iter().sum::<u64>() as f64;
+    let gap = |masses: &naive::Masses| 1.0 - sum(masses) / masses.total as f64;
+    let (mut logits, masses) = most_rounded(40, gap);
+    assert!(gap(&masses) > 2e-8);
+    let position = position_with(1, 1.0 - 0.9 * gap(&masses), 1.0);
+    assert_eq!(by_cdf(&logits, position), 39);
+    // Ids too small for a unit of mass stand behind it, in the same block.
+    logits.extend([-200.0; 10]);
+    assert_eq!(by_cdf(&logits, position), 39);
+}
+
+/// Without a filter it is the masses of blocks that run against u, not the sums of single weights.
+#[test]
+fn blocks_decide_by_their_own_mass() {
+    let shares = |masses: &naive::Masses| {
+        let singles = |ids: &[u64]| ids.iter().sum::<u64>() as f64;
+        let blocks = masses.blocks[0] as f64 / masses.total as f64;
+        (blocks, singles(&masses.weights[..64]) / singles(&masses.weights))
+    };
+    let (logits, masses) = most_rounded(128, |masses| (shares(masses).0 - shares(masses).1).abs());
+    let (blocks, singles) = shares(&masses);
+    let (low, high) = (blocks.min(singles), blocks.max(singles));
+    assert!(high - low > 2e-8);
+    let position = position_with(1, low + 0.05 * (high - low), high - 0.05 * (high - low));
+    let token = by_cdf(&logits, position);
+    assert_eq!(token < 64, blocks > singles, "token {token}");
 }
 
 #[test]
