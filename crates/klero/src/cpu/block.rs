@@ -2,7 +2,7 @@
 
 use super::dot::add_tree;
 use super::widest;
-use crate::mass::{BLOCK, Block, Pair, SIXTEEN};
+use crate::mass::{BLOCK, Block, Pair, SIXTEEN, weight};
 use crate::math::exp;
 
 /// Sixteens in a block.
@@ -110,6 +110,26 @@ fn compute_contenders(bits: &[u16; BLOCK], scaled: &Scaled, bound: f32) -> u64 {
     mask
 }
 
+widest! {
+    /// The integer weight of each id of a block.
+    pub(crate) fn weigh(x: &Block, max: f32) -> [u64; BLOCK] = compute_weights;
+}
+
+#[inline(always)]
+fn compute_weights(x: &Block, max: f32) -> [u64; BLOCK] {
+    x.map(|x| weight(x, max))
+}
+
+widest! {
+    /// e^y for each number of a block.
+    pub(crate) fn exponentials(y: &Block) -> Block = compute_exponentials;
+}
+
+#[inline(always)]
+fn compute_exponentials(y: &Block) -> Block {
+    y.map(exp)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,6 +147,9 @@ mod tests {
             assert_eq!(wide.exponentials.map(f32::to_bits), plain.exponentials.map(f32::to_bits));
             let bits = crate::cpu::philox::top_bits(9, 3);
             assert_eq!(contenders(&bits, &wide, 1.0), compute_contenders(&bits, &plain, 1.0));
+            assert_eq!(weigh(&wide.x, wide.pair.max), compute_weights(&wide.x, wide.pair.max));
+            let below = wide.x.map(|x| x - wide.pair.max);
+            assert_eq!(exponentials(&below).map(f32::to_bits), compute_exponentials(&below).map(f32::to_bits));
         }
     }
 

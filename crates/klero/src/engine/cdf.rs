@@ -1,6 +1,7 @@
 //! The inverse CDF: the first id, in vocabulary order, whose running weight exceeds u · total.
 
 use super::kept::KeptVisit;
+use crate::cpu::block::weigh;
 use crate::mass::{self, BLOCK, Block, Pair};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -25,7 +26,7 @@ impl BlockWeights {
 
     /// The weight of each id of a block.
     pub(crate) fn of_ids(&self, x: &Block) -> [u64; BLOCK] {
-        x.map(|x| mass::weight(x, self.max))
+        weigh(x, self.max)
     }
 
     /// Sets the weight of a block.

@@ -15,12 +15,12 @@ use super::pass::{self, Visit};
 use super::plan::{LISTED, Plan};
 use super::survey::Surveyed;
 use super::top::Top;
+use crate::cpu::block::weigh;
 use crate::mass::{self, BLOCK, Block};
 use crate::math::exp;
 use crate::order::Ranked;
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Buckets of a histogram, as a power of two.
 const BUCKET_BITS: u32 = 10;
@@ -111,9 +111,11 @@ impl<'r> Walk<'r> {
     }
 
     fn search(&self) -> Search<'r> {
-        let (plan, range) = (self.found.plan, self.range.clone());
-        let means = if self.crowd <= LISTED { Means::list(&range) } else { Means::histogram(self.found.max, &range) };
-        Search { plan, range, means }
+        let range = self.range.clone();
+        let bits = u64::BITS - (range.end - range.start).leading_zeros();
+        let (shift, listed) = (bits.saturating_sub(BUCKET_BITS), self.crowd <= LISTED);
+        let gathered = Mutex::new(Gathered::new(listed, &range));
+        Search { plan: self.found.plan, max: self.found.max, range, shift, listed, gathered }
     }
 
     fn go_on(&mut self, found: Found) {
@@ -160,17 +162,43 @@ impl<'r> Walk<'r> {
     }
 }
 
-/// A pass over the ids of one range of the order.
+/// A pass over the ids of one range of the order: few are listed, many are counted.
 struct Search<'r> {
     plan: &'r Plan<'r>,
+    max: f32,
     range: Range<u64>,
-    means: Means,
+    /// The width of a bucket, as a power of two.
+    shift: u32,
+    listed: bool,
+    gathered: Mutex<Gathered>,
 }
 
-/// How a range is searched: few ids are listed, many are counted.
-enum Means {
-    List(Mutex<Top>),
-    Histogram { max: f32, shift: u32, weights: Vec<AtomicU64>, counts: Vec<AtomicU32> },
+/// What is gathered of a range, by one thread or by all.
+enum Gathered {
+    Ids(Top),
+    /// The weight and the number of the ids of each bucket.
+    Sums(Vec<(u64, usize)>),
+}
+
+impl Gathered {
+    fn new(listed: bool, range: &Range<u64>) -> Self {
+        match listed {
+            true => Self::Ids(Top::new(LISTED, Ranked(range.end))),
+            false => Self::Sums(vec![(0, 0); 1 << BUCKET_BITS]),
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        match (self, other) {
+            (Self::Ids(all), Self::Ids(own)) => all.merge(own),
+            (Self::Sums(all), Self::Sums(own)) => {
+                for (all, own) in all.iter_mut().zip(own) {
+                    *all = (all.0 + own.0, all.1 + own.1);
+                }
+            }
+            _ => unreachable!("all threads gather the same"),
+        }
+    }
 }
 
 /// What a search brings: ids, best first, or buckets, best first.
@@ -186,38 +214,21 @@ struct Bucket {
     count: usize,
 }
 
-impl Means {
-    fn list(range: &Range<u64>) -> Self {
-        Self::List(Mutex::new(Top::new(LISTED, Ranked(range.end))))
-    }
-
-    fn histogram(max: f32, range: &Range<u64>) -> Self {
-        let bits = u64::BITS - (range.end - range.start).leading_zeros();
-        Self::Histogram {
-            max,
-            shift: bits.saturating_sub(BUCKET_BITS),
-            weights: (0..1 << BUCKET_BITS).map(|_| AtomicU64::new(0)).collect(),
-            counts: (0..1 << BUCKET_BITS).map(|_| AtomicU32::new(0)).collect(),
-        }
-    }
-}
-
 impl Search<'_> {
     fn finish(self) -> Found {
-        match self.means {
-            Means::List(top) => {
-                let mut ids = top.into_inner().expect("no thread panicked").sorted();
-                ids.retain(|ranked| ranked.0 >= self.range.start);
+        let Range { start, end } = self.range;
+        match self.gathered.into_inner().expect("no thread panicked") {
+            Gathered::Ids(top) => {
+                let mut ids = top.sorted();
+                ids.retain(|ranked| ranked.0 >= start);
                 Found::Ids(ids)
             }
-            Means::Histogram { shift, weights, counts, .. } => {
-                let Range { start, end } = self.range;
-                let bucket = |(i, (weight, count)): (u64, (AtomicU64, AtomicU32))| {
-                    let start = start.saturating_add(i << shift);
-                    let range = start..start.saturating_add(1 << shift).min(end);
-                    Bucket { range, weight: weight.into_inner(), count: count.into_inner() as usize }
+            Gathered::Sums(sums) => {
+                let bucket = |(i, (weight, count)): (u64, (u64, usize))| {
+                    let start = start.saturating_add(i << self.shift);
+                    Bucket { range: start..start.saturating_add(1 << self.shift).min(end), weight, count }
                 };
-                let mut buckets: Vec<Bucket> = (0..).zip(weights.into_iter().zip(counts)).map(bucket).collect();
+                let mut buckets: Vec<Bucket> = (0..).zip(sums).map(bucket).collect();
                 buckets.reverse();
                 Found::Buckets(buckets)
             }
@@ -226,7 +237,7 @@ impl Search<'_> {
 }
 
 impl Visit for Search<'_> {
-    type Local = Option<Top>;
+    type Local = Gathered;
 
     fn row(&self) -> usize {
         self.plan.row
@@ -236,31 +247,28 @@ impl Visit for Search<'_> {
         self.plan.valid
     }
 
-    fn local(&self) -> Self::Local {
-        matches!(self.means, Means::List(_)).then(|| Top::new(LISTED, Ranked(self.range.end)))
+    fn local(&self) -> Gathered {
+        Gathered::new(self.listed, &self.range)
     }
 
-    fn block(&self, local: &mut Self::Local, block: usize, logits: &Block) {
+    fn block(&self, gathered: &mut Gathered, block: usize, logits: &Block) {
         let x = logits.map(|l| l * self.plan.sampling.inverse_temperature);
         let first = (block * BLOCK) as u32;
-        if let Some(top) = local {
-            top.offer(first, &x);
-        }
-        if let Means::Histogram { max, shift, weights, counts } = &self.means {
-            for (&x, id) in x.iter().zip(first..) {
-                let ranked = Ranked::new(x, id);
-                if x > f32::NEG_INFINITY && self.range.contains(&ranked.0) {
-                    let bucket = ((ranked.0 - self.range.start) >> shift) as usize;
-                    weights[bucket].fetch_add(mass::weight(x, *max), Relaxed);
-                    counts[bucket].fetch_add(1, Relaxed);
+        match gathered {
+            Gathered::Ids(top) => top.offer(first, &x),
+            Gathered::Sums(sums) => {
+                for ((&x, weight), id) in x.iter().zip(weigh(&x, self.max)).zip(first..) {
+                    let ranked = Ranked::new(x, id);
+                    if x > f32::NEG_INFINITY && self.range.contains(&ranked.0) {
+                        let sum = &mut sums[((ranked.0 - self.range.start) >> self.shift) as usize];
+                        *sum = (sum.0 + weight, sum.1 + 1);
+                    }
                 }
             }
         }
     }
 
-    fn merge(&self, local: Self::Local) {
-        if let (Means::List(all), Some(top)) = (&self.means, local) {
-            all.lock().expect("no thread panicked").merge(top);
-        }
+    fn merge(&self, gathered: Gathered) {
+        self.gathered.lock().expect("no thread panicked").merge(gathered);
     }
 }

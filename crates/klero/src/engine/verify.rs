@@ -8,9 +8,10 @@ use super::kept::KeptVisit;
 use super::plan::Plan;
 use super::race::Race;
 use crate::Draw;
+use crate::cpu::block::{exponentials, weigh};
 use crate::cpu::philox::top_bits;
 use crate::hash::uniform;
-use crate::mass::{self, BLOCK, Block, SIXTEEN};
+use crate::mass::{self, BLOCK, Block, EMPTY, SIXTEEN};
 use crate::math::{self, exp};
 use crate::row::Draft;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -47,12 +48,16 @@ impl<'r> Verify<'r> {
 
     /// p of a kept id.
     pub(crate) fn target_probability(&self, x: f32) -> f64 {
-        mass::weight(x, self.max) as f64 / self.weight as f64
+        self.share(mass::weight(x, self.max))
+    }
+
+    fn share(&self, weight: u64) -> f64 {
+        weight as f64 / self.weight as f64
     }
 
     /// Whether the accept test passes for the draft `id` of target probability `target`.
     pub(crate) fn accepts(&self, id: u32, target: f64) -> bool {
-        target > 0.0 && uniform(self.accept) * self.draft_probability(id as usize) < target
+        target > 0.0 && uniform(self.accept) * f64::from(exp(self.draft.logprobs[id as usize])) < target
     }
 
     /// max(1 − ΣR, 0): blocks are added in ascending order.
@@ -76,16 +81,16 @@ impl<'r> Verify<'r> {
         f64::from_bits(self.largest.load(Relaxed))
     }
 
-    fn draft_probability(&self, id: usize) -> f64 {
-        f64::from(exp(self.draft.logprobs[id]))
-    }
-
     /// R of the ids of a block; 0 where it is not positive.
     fn residual(&self, block: usize, x: &Block) -> [f64; BLOCK] {
+        let mut logprobs = EMPTY;
+        for (own, d) in logprobs.iter_mut().zip(&self.draft.logprobs[block * BLOCK..]) {
+            *own = *d;
+        }
+        let (weights, draft) = (weigh(x, self.max), exponentials(&logprobs));
         let mut residual = [0.0; BLOCK];
-        for (i, x) in x.iter().enumerate().filter(|(_, x)| **x > f32::NEG_INFINITY) {
-            let rest = self.target_probability(*x) - self.draft_probability(block * BLOCK + i) * self.decay;
-            residual[i] = rest.max(0.0);
+        for (i, rest) in residual.iter_mut().enumerate().filter(|(i, _)| x[*i] > f32::NEG_INFINITY) {
+            *rest = (self.share(weights[i]) - f64::from(draft[i]) * self.decay).max(0.0);
         }
         residual
     }
