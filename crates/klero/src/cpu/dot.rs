@@ -16,7 +16,7 @@
 use super::widest;
 use crate::weights::BlockQ8_0;
 use half::bf16;
-use std::ops::Range;
+use std::ops::{Add, Range};
 
 /// How many weight rows share one walk over a hidden row.
 pub(crate) const GROUP: usize = 4;
@@ -91,11 +91,11 @@ fn dot_group<E: Element, const R: usize>(rows: [&[E]; R], hidden: &[f32]) -> [f3
 
 /// Adds lanes pairwise, halves apart: with N = 16 the tree l with l + 8, + 4, + 2, + 1.
 #[inline(always)]
-pub(crate) fn add_tree<const N: usize>(mut lanes: [f32; N]) -> f32 {
+pub(crate) fn add_tree<T: Copy + Add<Output = T>, const N: usize>(mut lanes: [T; N]) -> T {
     let mut half = N / 2;
     while half > 0 {
         for l in 0..half {
-            lanes[l] += lanes[l + half];
+            lanes[l] = lanes[l] + lanes[l + half];
         }
         half /= 2;
     }

@@ -9,6 +9,7 @@ use super::plan::Plan;
 use super::race::Race;
 use crate::Draw;
 use crate::cpu::block::{exponentials, weigh};
+use crate::cpu::dot::add_tree;
 use crate::cpu::philox::top_bits;
 use crate::hash::uniform;
 use crate::mass::{self, BLOCK, Block, EMPTY, SIXTEEN};
@@ -129,17 +130,8 @@ impl KeptVisit for Verify<'_> {
 
 /// Sums a block by the tree of `mass`, in f64.
 fn sum(residual: &[f64; BLOCK]) -> f64 {
-    let sixteen = |j: usize| {
-        let mut lanes: [f64; SIXTEEN] = residual[j * SIXTEEN..][..SIXTEEN].try_into().expect("sixteen ids");
-        let mut half = SIXTEEN / 2;
-        while half > 0 {
-            for i in 0..half {
-                lanes[i] += lanes[i + half];
-            }
-            half /= 2;
-        }
-        lanes[0]
-    };
+    let (sixteens, _) = residual.as_chunks::<SIXTEEN>();
+    let sixteen = |j: usize| add_tree(sixteens[j]);
     (sixteen(0) + sixteen(1)) + (sixteen(2) + sixteen(3))
 }
 
