@@ -121,7 +121,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "FILE.safetensors", requires = "logits", conflicts_with_all = ["model", "control"])]
     pub tensors: Option<PathBuf>,
 
-    /// Name of an f32 tensor in the file: [V], or [rows, V] with --row.
+    /// Name of an f32 tensor in the file: a row of logits, or several with --row.
     #[arg(long, value_name = "NAME", requires = "tensors")]
     pub logits: Option<String>,
 
