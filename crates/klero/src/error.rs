@@ -11,6 +11,9 @@ pub enum Error {
     /// The vocabulary is larger than the 2^20 ids a score can carry.
     #[error("vocabulary: {0} ids, must be at most {max}", max = crate::MAX_VOCABULARY)]
     Vocabulary(usize),
+    /// The shards of a vocabulary do not fit together, or a message between them is damaged.
+    #[error("shards: {0}")]
+    Shards(String),
 }
 
 /// Why one row gave no token. The other rows of the call are not affected.
@@ -26,8 +29,10 @@ pub enum RowError {
         /// The lowest such id.
         id: usize,
     },
-    /// A logit is +∞, or 1/T made it so, or a draft logprob is greater than 1e-3; the lowest such id.
-    #[error("row {row}: {input} {id} is infinite or overflows (+∞, beyond f32 after 1/T, or a logprob above 1e-3)")]
+    /// A logit is +∞, or penalties, bias or 1/T made it so, or a draft logprob is greater than 1e-3; the lowest such id.
+    #[error(
+        "row {row}: {input} {id} is infinite or overflows (+∞, beyond f32 after penalties, bias or 1/T, or a logprob above 1e-3)"
+    )]
     Infinite {
         /// The row.
         row: usize,
@@ -37,7 +42,7 @@ pub enum RowError {
         id: usize,
     },
     /// No finite number is left.
-    #[error("row {row}: every {input} is −∞, so no token can be drawn")]
+    #[error("row {row}: every {input} is −∞ or masked, so no token can be drawn")]
     Empty {
         /// The row.
         row: usize,
@@ -53,6 +58,30 @@ pub enum RowError {
         valid: usize,
         /// The width there is.
         width: usize,
+    },
+    /// An id does not belong to the row's vocabulary.
+    #[error("row {row}: {field} holds id {id}, must be below {valid}, the row's vocabulary")]
+    Id {
+        /// The row.
+        row: usize,
+        /// What holds the id.
+        field: &'static str,
+        /// The id.
+        id: u32,
+        /// The row's valid vocabulary.
+        valid: usize,
+    },
+    /// A mask of allowed ids does not cover the vocabulary.
+    #[error("row {row}: allowed has {found} words of 32 bits, must be at least {needed} for a vocabulary of {valid}")]
+    Mask {
+        /// The row.
+        row: usize,
+        /// The words given.
+        found: usize,
+        /// The words it takes.
+        needed: usize,
+        /// The row's valid vocabulary.
+        valid: usize,
     },
     /// A draft does not fit its row.
     #[error("row {row}: draft_token is {token}, must be −1 (none) or an id below {valid}")]
@@ -93,6 +122,8 @@ impl RowError {
             | Self::Infinite { row, .. }
             | Self::Empty { row, .. }
             | Self::Vocabulary { row, .. }
+            | Self::Id { row, .. }
+            | Self::Mask { row, .. }
             | Self::DraftToken { row, .. }
             | Self::DraftLength { row, .. }
             | Self::DraftDelta { row, .. } => *row = to,

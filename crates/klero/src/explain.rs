@@ -3,13 +3,14 @@
 //! The numbers are those the draw decided by: the same order, integer masses, noise and scores. Only the presentation
 //! sorts the whole row, which the draw itself never does.
 
+use crate::batch::{Batch, FullRow};
 use crate::hash::{Case, row_hash, uniform};
 use crate::mass;
 use crate::math::exp;
 use crate::noise::Noise;
 use crate::order::Ranked;
-use crate::params::{Draw, Sampling};
-use crate::{Error, Logits, Outcome, Row, RowError};
+use crate::params::{Draw, FilterOrder, Sampling};
+use crate::{Element, Error, Logits, Outcome, Row, RowError};
 
 /// A draw and how it came about.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +23,7 @@ pub struct Explanation {
     pub hash: u64,
     /// u, the uniform number of z: what the inverse CDF looks for.
     pub uniform: f64,
-    /// How many valid ids have a finite logit.
+    /// How many ids are left after the mask with a finite logit.
     pub candidates: usize,
     /// The mass of all kept ids in the whole distribution.
     pub kept_mass: f64,
@@ -39,7 +40,7 @@ pub struct ExplainedToken {
     pub rank: usize,
     /// The model's logit.
     pub logit: f32,
-    /// x, the logit times 1/T.
+    /// x, the logit after penalties and bias, times 1/T.
     pub scaled: f32,
     /// Its probability before the filters.
     pub probability: f64,
@@ -83,14 +84,24 @@ pub enum Lot {
     },
 }
 
-impl Logits<'_> {
-    /// Draws row `row` as [`Logits::draw`] does and explains it by its `shown` best tokens. A draft is left aside.
+impl<E: Element> Logits<'_, E> {
+    /// Draws row `row` as [`Logits::draw`] does and explains it by its `shown` best tokens: [`Batch::explain`].
+    ///
+    /// # Errors
+    /// As [`Batch::explain`].
+    pub fn explain(&self, row: usize, asked: &Row, shown: usize) -> Result<Result<Explanation, RowError>, Error> {
+        self.batch().explain(row, asked, shown)
+    }
+}
+
+impl Batch<'_> {
+    /// Draws row `row` and explains it by its `shown` best tokens. A draft is left aside.
     ///
     /// ```
     /// use klero::{Fate, Logits, Row, SamplingParams};
     /// let values = [0.5f32, 0.3, 0.2].map(f32::ln);
     /// let sampling = SamplingParams { top_p: 0.55, top_k: 2, seed: Some(1), ..Default::default() }.check().unwrap();
-    /// let explanation = Logits::new(&values, 1, 3)?.explain(0, &Row::new(sampling, 0), 3)?.unwrap();
+    /// let explanation = Logits::new(&values, 1, 3)?.batch().explain(0, &Row::new(sampling, 0), 3)?.unwrap();
     /// let fates: Vec<Fate> = explanation.tokens.iter().map(|token| token.fate).collect();
     /// assert_eq!(fates, [Fate::Kept, Fate::Kept, Fate::TopP]);
     /// # Ok::<(), klero::Error>(())
@@ -99,27 +110,23 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::Shape`] if there is no such row; the row's own faults as [`RowError`].
     pub fn explain(&self, row: usize, asked: &Row, shown: usize) -> Result<Result<Explanation, RowError>, Error> {
-        let logits = self.only(row)?;
         let asked = Row { draft: None, ..*asked };
-        let drawn = logits.draw(&[asked])?.remove(0);
-        Ok(drawn.map(|outcome| explain(logits.row(0), &asked, outcome, shown)).map_err(|error| error.with_row(row)))
+        Ok(self.row_in_full(row, &asked)?.map(|full| explain(&full, &asked, shown)))
     }
 }
 
-fn explain(logits: &[f32], asked: &Row, outcome: Outcome, shown: usize) -> Explanation {
+fn explain(full: &FullRow, asked: &Row, shown: usize) -> Explanation {
     let sampling = asked.sampling;
-    let logits = &logits[..asked.vocabulary.unwrap_or(logits.len())];
-    let mut ranked: Vec<Ranked> = (0..)
-        .zip(logits)
-        .map(|(id, l)| Ranked::new(l * sampling.inverse_temperature, id))
-        .filter(|ranked| ranked.x() > f32::NEG_INFINITY)
-        .collect();
+    let mut ranked: Vec<Ranked> =
+        (0..).zip(&full.x).map(|(id, x)| Ranked::new(*x, id)).filter(|ranked| ranked.x() > f32::NEG_INFINITY).collect();
     ranked.sort_unstable_by(|a, b| b.cmp(a));
+    let outcome = full.outcome.clone();
     let hash = row_hash(asked.stream.seed(sampling.seed), asked.position, Case::Fresh);
     let order = Order::new(&ranked, outcome.log_normalizer, &sampling, outcome.kept, hash);
     let drawn = ranked.iter().position(|ranked| ranked.id() == outcome.token).expect("the drawn token is finite");
     let last = shown.min(ranked.len());
-    let tokens = (0..last).chain((drawn >= last).then_some(drawn)).map(|rank| order.token(logits, rank)).collect();
+    let tokens =
+        (0..last).chain((drawn >= last).then_some(drawn)).map(|rank| order.token(&full.logits, rank)).collect();
     Explanation {
         draw: sampling.draw,
         hash,
@@ -178,11 +185,13 @@ impl<'a> Order<'a> {
         let by_top_k = sampling.top_k.is_some_and(|k| rank >= k);
         let by_min_p = exp(self.ranked[rank].x() - self.max) < sampling.min_p;
         let by_top_p = self.before(rank) > f64::from(sampling.top_p) || !(by_top_k || by_min_p);
-        match (rank < self.kept, by_top_p, by_top_k) {
-            (true, ..) => Fate::Kept,
-            (_, true, _) => Fate::TopP,
-            (_, _, true) => Fate::TopK,
-            _ => Fate::MinP,
+        match sampling.filter_order {
+            _ if rank < self.kept => Fate::Kept,
+            FilterOrder::TopPFirst if by_top_p => Fate::TopP,
+            FilterOrder::MinPFirst if by_min_p => Fate::MinP,
+            _ if by_top_k => Fate::TopK,
+            FilterOrder::TopPFirst => Fate::MinP,
+            FilterOrder::MinPFirst => Fate::TopP,
         }
     }
 

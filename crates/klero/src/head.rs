@@ -4,9 +4,10 @@
 //! row takes from them what its draw needs (see `engine`), and the buffer is used again. A weight row is read once for
 //! all hidden states of the call.
 
+use crate::batch::Batch;
 use crate::engine::{self, Tiles};
 use crate::weights::Hidden;
-use crate::{Error, MAX_VOCABULARY, Outcome, Row, RowError, Weights};
+use crate::{Error, MAX_VOCABULARY, Outcome, Policy, Row, RowError, Weights};
 use std::ops::Range;
 
 /// An LM head that draws.
@@ -25,6 +26,7 @@ use std::ops::Range;
 pub struct FusedHead<'w> {
     weights: &'w Weights<'w>,
     tile: usize,
+    policy: Policy<'w>,
 }
 
 impl<'w> FusedHead<'w> {
@@ -36,7 +38,7 @@ impl<'w> FusedHead<'w> {
         if weights.rows() > MAX_VOCABULARY {
             return Err(Error::Vocabulary(weights.rows()));
         }
-        Ok(Self { weights, tile: engine::TILE })
+        Ok(Self { weights, tile: engine::TILE, policy: Policy::default() })
     }
 
     /// The same head with tiles of `ids` (rounded up to a multiple of 64). No result depends on it.
@@ -44,18 +46,37 @@ impl<'w> FusedHead<'w> {
         Self { tile: engine::tile(ids), ..self }
     }
 
-    /// Draws a token for every row of `hidden` `[rows, D]`, on the current rayon pool.
+    /// The same head with settings that hold for every row.
+    pub fn with_policy(self, policy: Policy<'w>) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// All that can be drawn from the rows of `hidden` `[rows, D]`. Nothing is computed yet.
     ///
     /// # Errors
-    /// [`Error::Shape`] if `hidden` does not hold D numbers for each row. What is wrong with a single row is that row's
-    /// [`RowError`].
+    /// [`Error::Shape`] if `hidden` is not whole rows of D numbers.
+    pub fn batch<'x>(&self, hidden: &'x [f32]) -> Result<Batch<'x>, Error>
+    where
+        'w: 'x,
+    {
+        let (found, width) = (hidden.len(), self.weights.cols());
+        if !found.is_multiple_of(width) {
+            return Err(Error::Shape(format!("hidden has length {found}, must be a multiple of {width}")));
+        }
+        let tiles = HeadTiles { weights: self.weights, hidden: self.weights.prepare(hidden) };
+        Ok(Batch::new(tiles, found / width, self.weights.rows(), self.tile).with_policy(self.policy))
+    }
+
+    /// Draws a token for every row of `hidden` `[rows, D]`, on the current rayon pool: [`Batch::draw`].
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if `hidden` does not hold D numbers for each row; else as [`Batch::draw`].
     pub fn draw(&self, hidden: &[f32], rows: &[Row]) -> Result<Vec<Result<Outcome, RowError>>, Error> {
         let (found, width) = (hidden.len(), self.weights.cols());
         if rows.len().checked_mul(width) != Some(found) {
             return Err(Error::Shape(format!("hidden has length {found}, must be {} rows · {width}", rows.len())));
         }
-        let tiles = HeadTiles { weights: self.weights, hidden: self.weights.prepare(hidden) };
-        Ok(engine::draw(&tiles, self.tile, rows))
+        self.batch(hidden)?.draw(rows)
     }
 
     /// The logits `[rows, V]` that [`FusedHead::draw`] draws from, bit for bit, written out.
@@ -75,8 +96,8 @@ struct HeadTiles<'w, 'x> {
 }
 
 impl Tiles for HeadTiles<'_, '_> {
-    fn vocabulary(&self) -> usize {
-        self.weights.rows()
+    fn ids(&self) -> Range<usize> {
+        0..self.weights.rows()
     }
 
     fn fill(&self, rows: &[usize], ids: Range<usize>, out: &mut [f32], stride: usize) {

@@ -34,7 +34,10 @@
 //!
 //! Work runs on the current rayon pool; `pool.install(|| head.draw(…))` chooses another.
 
+mod batch;
 mod cpu;
+mod edits;
+mod element;
 mod engine;
 mod error;
 mod explain;
@@ -46,15 +49,23 @@ pub mod math;
 pub mod noise;
 mod order;
 mod params;
+pub mod position;
 mod row;
+mod shard;
+mod speculation;
 mod weights;
 
+pub use batch::{Batch, PromptLogprob};
+pub use edits::{Edits, History, LogitBias, Policy};
+pub use element::Element;
 pub use error::{Error, Input, RowError};
 pub use explain::{ExplainedToken, Explanation, Fate, Lot};
 pub use head::FusedHead;
 pub use logits::Logits;
-pub use params::{Draw, GREEDY_TEMPERATURE, ParamError, Sampling, SamplingParams, parse_seed};
-pub use row::{Draft, Outcome, Row, TokenLogprob, Verification};
+pub use params::{Draw, FilterOrder, GREEDY_TEMPERATURE, ParamError, Sampling, SamplingParams, parse_seed};
+pub use row::{Confidence, Draft, Outcome, Proposal, Row, TokenLogprob, Verification};
+pub use shard::{Shard, ShardDraw, ShardStep};
+pub use speculation::{Speculated, Speculation};
 pub use weights::{BlockQ8_0, Weights};
 
 /// The largest vocabulary: an id must fit the 20 bits that stand beside a score.

@@ -1,10 +1,11 @@
 //! Drawing from ready logits.
 
+use crate::batch::Batch;
 use crate::engine::{self, Tiles};
-use crate::{Error, MAX_VOCABULARY, Outcome, Row, RowError};
+use crate::{Element, Error, MAX_VOCABULARY, Outcome, Row, RowError};
 use std::ops::Range;
 
-/// Logits `[rows, vocabulary]` in f32, one row every `stride` elements.
+/// Logits `[rows, vocabulary]` in f32, bf16 or f16, one row every `stride` elements.
 ///
 /// ```
 /// use klero::{Logits, Row, SamplingParams};
@@ -17,20 +18,20 @@ use std::ops::Range;
 /// # Ok::<(), klero::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Logits<'a> {
-    data: &'a [f32],
+pub struct Logits<'a, E = f32> {
+    data: &'a [E],
     rows: usize,
     vocabulary: usize,
     stride: usize,
     tile: usize,
 }
 
-impl<'a> Logits<'a> {
+impl<'a, E: Element> Logits<'a, E> {
     /// Rows that lie one behind the other.
     ///
     /// # Errors
     /// As [`Logits::with_stride`].
-    pub fn new(data: &'a [f32], rows: usize, vocabulary: usize) -> Result<Self, Error> {
+    pub fn new(data: &'a [E], rows: usize, vocabulary: usize) -> Result<Self, Error> {
         Self::with_stride(data, rows, vocabulary, vocabulary)
     }
 
@@ -39,7 +40,7 @@ impl<'a> Logits<'a> {
     /// # Errors
     /// [`Error::Vocabulary`] above 2^20 ids; [`Error::Shape`] if the stride is narrower than the vocabulary or `data`
     /// is too short.
-    pub fn with_stride(data: &'a [f32], rows: usize, vocabulary: usize, stride: usize) -> Result<Self, Error> {
+    pub fn with_stride(data: &'a [E], rows: usize, vocabulary: usize, stride: usize) -> Result<Self, Error> {
         if vocabulary > MAX_VOCABULARY {
             return Err(Error::Vocabulary(vocabulary));
         }
@@ -62,40 +63,29 @@ impl<'a> Logits<'a> {
         Self { tile: engine::tile(ids), ..self }
     }
 
-    /// Draws a token for every row, on the current rayon pool.
+    /// All that can be drawn from these rows.
+    pub fn batch(&self) -> Batch<'a> {
+        Batch::new(*self, self.rows, self.vocabulary, self.tile)
+    }
+
+    /// Draws a token for every row, on the current rayon pool: [`Batch::draw`].
     ///
     /// # Errors
-    /// [`Error::Shape`] if `rows` does not hold one entry per row. What is wrong with a single row is that row's
-    /// [`RowError`].
+    /// As [`Batch::draw`].
     pub fn draw(&self, rows: &[Row]) -> Result<Vec<Result<Outcome, RowError>>, Error> {
-        if rows.len() != self.rows {
-            return Err(Error::Shape(format!("{} rows of parameters for {} rows of logits", rows.len(), self.rows)));
-        }
-        Ok(engine::draw(self, self.tile, rows))
-    }
-
-    /// One row alone.
-    pub(crate) fn only(&self, row: usize) -> Result<Self, Error> {
-        if row >= self.rows {
-            return Err(Error::Shape(format!("row {row} of {} rows of logits", self.rows)));
-        }
-        Ok(Self { data: &self.data[row * self.stride..], rows: 1, ..*self })
-    }
-
-    /// The logits of a row.
-    pub(crate) fn row(&self, row: usize) -> &'a [f32] {
-        &self.data[row * self.stride..][..self.vocabulary]
+        self.batch().draw(rows)
     }
 }
 
-impl Tiles for Logits<'_> {
-    fn vocabulary(&self) -> usize {
-        self.vocabulary
+impl<E: Element> Tiles for Logits<'_, E> {
+    fn ids(&self) -> Range<usize> {
+        0..self.vocabulary
     }
 
     fn fill(&self, rows: &[usize], ids: Range<usize>, out: &mut [f32], stride: usize) {
         for (&row, out) in rows.iter().zip(out.chunks_mut(stride)) {
-            out[..ids.len()].copy_from_slice(&self.data[row * self.stride + ids.start..][..ids.len()]);
+            let logits = &self.data[row * self.stride + ids.start..][..ids.len()];
+            out.iter_mut().zip(logits).for_each(|(out, logit)| *out = logit.widen());
         }
     }
 }

@@ -53,6 +53,12 @@ impl Pair {
         if self.max == f32::NEG_INFINITY { 0 } else { units(f64::from(self.sum * exp(self.max - max))) }
     }
 
+    /// Whether these bits are a pair that a block can have.
+    pub(crate) fn is_sound(bits: u64) -> bool {
+        let pair = Self::from_bits(bits);
+        bits == Self::EMPTY.to_bits() || (pair.max.is_finite() && (0.0..=BLOCK as f32).contains(&pair.sum))
+    }
+
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.max.to_bits()) << 32 | u64::from(self.sum.to_bits())
     }
@@ -64,12 +70,25 @@ impl Pair {
 
 /// ⌊top_p · total⌋, exactly: an integer mass is greater than top_p · total if and only if it is greater than this.
 pub(crate) fn limit(top_p: f32, total: u64) -> u64 {
+    share(top_p, total).0
+}
+
+/// The greatest integer below top_p · total: an integer mass is at least top_p · total if and only if it is greater than
+/// this. 0 where there is none.
+pub(crate) fn limit_below(top_p: f32, total: u64) -> u64 {
+    let (whole, exact) = share(top_p, total);
+    whole.saturating_sub(u64::from(exact))
+}
+
+/// ⌊top_p · total⌋ and whether nothing was rounded away.
+fn share(top_p: f32, total: u64) -> (u64, bool) {
     let bits = top_p.to_bits();
     let exponent = (bits >> 23) as i32;
     // top_p = mantissa · 2^(max(exponent, 1) − 150), at most 1.
     let mantissa = u128::from(bits & 0x7f_ffff) | if exponent > 0 { 1 << 23 } else { 0 };
-    let shift = 150 - exponent.max(1);
-    (mantissa * u128::from(total)).checked_shr(shift as u32).unwrap_or(0) as u64
+    let (product, shift) = (mantissa * u128::from(total), (150 - exponent.max(1)) as u32);
+    let whole = product.checked_shr(shift).unwrap_or(0);
+    (whole as u64, whole.checked_shl(shift).unwrap_or(0) == product)
 }
 
 /// ⌊u · total⌋ for u = ⌊z / 2^11⌋ · 2^−53, exactly.
@@ -90,6 +109,15 @@ mod tests {
         assert_eq!(limit(0.95, 1 << 43), (f64::from(0.95f32) * ONE) as u64);
         assert_eq!(limit(f32::MIN_POSITIVE, 1 << 63), 0);
         assert_eq!(limit(2f32.powi(-60), 1 << 63), 8);
+    }
+
+    #[test]
+    fn limit_below_is_exact() {
+        assert_eq!(limit_below(0.5, 8), 3);
+        assert_eq!(limit_below(0.5, 7), 3);
+        assert_eq!(limit_below(0.75, 1 << 63), (3 << 61) - 1);
+        assert_eq!(limit_below(f32::from_bits(1), 1 << 43), 0);
+        assert_eq!(limit_below(0.0, 5), 0);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! draw computes with, its seed decided.
 
 use crate::MAX_TOP_LOGPROBS;
+use crate::hash::splitmix64;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use thiserror::Error;
@@ -21,6 +22,18 @@ pub enum Draw {
     Gumbel,
     /// The first id, in vocabulary order, whose running weight exceeds u · total: DeepInfer's tokens.
     InverseCdf,
+}
+
+/// In which order the filters are applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FilterOrder {
+    /// top-p on the full distribution, then top-k, then min-p.
+    #[default]
+    TopPFirst,
+    /// min-p, then top-k, then top-p on what is left, renormalised; there an id is removed if the mass before it *reaches*
+    /// top_p. For people from engines that do so.
+    MinPFirst,
 }
 
 /// What to draw with. The default draws from the model's own distribution, with a random seed.
@@ -53,6 +66,15 @@ pub struct SamplingParams {
     pub top_k: i64,
     /// In [0, 1): an id is removed if its probability is less than this share of the best one's. 0 removes nothing.
     pub min_p: f64,
+    /// The order of the three filters.
+    pub filter_order: FilterOrder,
+    /// ρ, finite and above 0: a logit above 0 of an id in the text so far is divided by it, one below is multiplied. 1 is
+    /// off.
+    pub repetition_penalty: f64,
+    /// Finite; times the number of times an id was written, subtracted from its logit. 0 is off.
+    pub frequency_penalty: f64,
+    /// Finite; subtracted from the logit of every id that was written. 0 is off.
+    pub presence_penalty: f64,
     /// Any 64 bits; none: a random seed, which the outcome reports. A negative seed stands for its two's complement.
     #[serde(serialize_with = "write_seed", deserialize_with = "read_seed")]
     pub seed: Option<u64>,
@@ -60,6 +82,10 @@ pub struct SamplingParams {
     pub top_logprobs: usize,
     /// Whether to report raw logprobs too: the log-softmax of the unprocessed logits.
     pub raw_logprobs: bool,
+    /// Whether to report the kept ids.
+    pub kept_ids: bool,
+    /// Whether to report how sure the processed distribution is: entropy, largest and smaller probabilities.
+    pub confidence: bool,
     /// How the token is drawn.
     pub draw: Draw,
 }
@@ -71,9 +97,15 @@ impl Default for SamplingParams {
             top_p: 1.0,
             top_k: -1,
             min_p: 0.0,
+            filter_order: FilterOrder::TopPFirst,
+            repetition_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
             seed: None,
             top_logprobs: 0,
             raw_logprobs: false,
+            kept_ids: false,
+            confidence: false,
             draw: Draw::Gumbel,
         }
     }
@@ -98,10 +130,26 @@ pub struct Sampling {
     pub(crate) top_p: f32,
     pub(crate) top_k: Option<usize>,
     pub(crate) min_p: f32,
+    pub(crate) filter_order: FilterOrder,
+    pub(crate) penalties: Penalties,
     pub(crate) seed: u64,
     pub(crate) top_logprobs: usize,
     pub(crate) raw_logprobs: bool,
+    pub(crate) kept_ids: bool,
+    pub(crate) confidence: bool,
     pub(crate) draw: Draw,
+}
+
+/// What the text so far does to the logits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Penalties {
+    pub repetition: f32,
+    pub frequency: f32,
+    pub presence: f32,
+}
+
+impl Penalties {
+    pub(crate) const OFF: Self = Self { repetition: 1.0, frequency: 0.0, presence: 0.0 };
 }
 
 impl Sampling {
@@ -110,9 +158,35 @@ impl Sampling {
         self.seed
     }
 
+    /// The same parameters for sample `j` of several: sample 0 takes the seed s itself, sample j > 0
+    /// SplitMix64(s ^ SplitMix64(j)), so that no sample of one seed is a sample of a neighbouring seed.
+    ///
+    /// ```
+    /// let sampling = klero::SamplingParams { seed: Some(7), ..Default::default() }.check()?;
+    /// assert_eq!(sampling.sample(0).seed(), 7);
+    /// assert_ne!(sampling.sample(1).seed(), 8);
+    /// # Ok::<(), klero::ParamError>(())
+    /// ```
+    #[must_use]
+    pub fn sample(self, j: u64) -> Self {
+        let seed = if j == 0 { self.seed } else { splitmix64(self.seed ^ splitmix64(j)) };
+        Self { seed, ..self }
+    }
+
     /// 1/T as it multiplies the logits.
     pub fn inverse_temperature(&self) -> f32 {
         self.inverse_temperature
+    }
+
+    /// The same without anything that is reported beside the token.
+    pub(crate) fn bare(self) -> Self {
+        Self { top_logprobs: 0, raw_logprobs: false, kept_ids: false, confidence: false, ..self }
+    }
+
+    /// The same penalties and seed, at temperature 1 and under a top-k alone.
+    pub(crate) fn only_top_k(self, k: usize) -> Self {
+        let order = FilterOrder::TopPFirst;
+        Self { inverse_temperature: 1.0, top_p: 1.0, top_k: Some(k), min_p: 0.0, filter_order: order, ..self.bare() }
     }
 
     /// Whether any filter may remove an id.
@@ -145,6 +219,22 @@ impl SamplingParams {
         if !(self.min_p >= 0.0 && self.min_p < 1.0) {
             return refuse("min_p", self.min_p.to_string(), "in [0, 1): use 0 to turn it off");
         }
+        let penalties = Penalties {
+            repetition: self.repetition_penalty as f32,
+            frequency: self.frequency_penalty as f32,
+            presence: self.presence_penalty as f32,
+        };
+        if !(penalties.repetition > 0.0 && penalties.repetition.is_finite()) {
+            let rule = "a finite number above 0 (in f32): use 1 to turn it off";
+            return refuse("repetition_penalty", self.repetition_penalty.to_string(), rule);
+        }
+        let rule = "a finite number (in f32)";
+        if !penalties.frequency.is_finite() {
+            return refuse("frequency_penalty", self.frequency_penalty.to_string(), rule);
+        }
+        if !penalties.presence.is_finite() {
+            return refuse("presence_penalty", self.presence_penalty.to_string(), rule);
+        }
         if self.top_logprobs > MAX_TOP_LOGPROBS {
             return refuse("top_logprobs", self.top_logprobs.to_string(), "0..=1000");
         }
@@ -153,9 +243,13 @@ impl SamplingParams {
             top_p: self.top_p as f32,
             top_k: usize::try_from(self.top_k).ok(),
             min_p: self.min_p as f32,
+            filter_order: self.filter_order,
+            penalties,
             seed: self.seed.unwrap_or_else(random_seed),
             top_logprobs: self.top_logprobs,
             raw_logprobs: self.raw_logprobs,
+            kept_ids: self.kept_ids,
+            confidence: self.confidence,
             draw: self.draw,
         };
         if self.temperature < GREEDY_TEMPERATURE {
@@ -250,10 +344,20 @@ mod tests {
                 SamplingParams { temperature: bad, ..default() },
                 SamplingParams { top_p: bad, ..default() },
                 SamplingParams { min_p: bad, ..default() },
+                SamplingParams { repetition_penalty: bad, ..default() },
             ] {
                 assert!(params.check().is_err(), "{params:?}");
             }
+            for params in [
+                SamplingParams { frequency_penalty: bad, ..default() },
+                SamplingParams { presence_penalty: bad, ..default() },
+            ] {
+                assert_eq!(params.check().is_err(), !bad.is_finite(), "{params:?}");
+            }
         }
+        assert!(refused(r#"{"repetition_penalty": 0}"#).contains("use 1 to turn it off"));
+        assert!(refused(r#"{"repetition_penalty": 1e-60}"#).contains("above 0"));
+        assert!(refused(r#"{"presence_penalty": 1e39}"#).contains("finite"));
         assert!(refused(r#"{"temperature": 1e39}"#).starts_with("temperature is 1000"));
         assert!(refused(r#"{"top_p": 0}"#).contains("small value or top_k 1"));
         assert!(refused(r#"{"top_p": 1.0000001}"#).contains("(0, 1]"));

@@ -404,7 +404,7 @@ fn rejection_by_hand() {
         for seed in 0..200 {
             let verify = |token| {
                 let row = Row::new(SamplingParams { draw, ..seeded(seed) }.check().unwrap(), 3);
-                let found = draw_here(&logits, row.with_draft(Draft { token, logprobs: &logprobs, delta: 0.0 }));
+                let found = draw_here(&logits, row.with_draft(Draft::new(token, &logprobs).with_delta(0.0)));
                 (found.token, found.verification.unwrap())
             };
             let (token, verification) = verify(1);
@@ -427,7 +427,7 @@ fn where_no_residual_is_left_the_best_token_stands_in() {
     for draw in DRAWS {
         for (top_p, top_k) in [(1.0, -1), (0.5, -1), (1.0, 1)] {
             let row = Row::new(SamplingParams { draw, top_p, top_k, ..seeded(1) }.check().unwrap(), 0);
-            let found = draw_here(&logits, row.with_draft(Draft { token: -1, logprobs: &excessive, delta: 0.0 }));
+            let found = draw_here(&logits, row.with_draft(Draft::new(-1, &excessive).with_delta(0.0)));
             let verification = found.verification.unwrap();
             assert_eq!((found.token, verification.accepted, verification.accept_probability), (70, false, 1.0));
         }

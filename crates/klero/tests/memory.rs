@@ -33,9 +33,9 @@ fn a_draw_takes_a_small_part_of_the_memory_of_its_logits() {
         let top_k = SamplingParams { top_k: 50, top_p: 0.95, ..plain.clone() };
         let top_p = SamplingParams { top_p: 0.05, ..plain.clone() };
         // Written out, the logits alone would be a share of 1.
-        for (params, bound) in [(plain, 0.05), (top_k, 0.06), (top_p, 0.3)] {
+        for params in [plain, top_k, top_p] {
             let share = share(&head, &hidden, &params);
-            assert!(share < bound, "{params:?} takes {share:.3} of the logits' memory");
+            assert!(share < 0.05, "{params:?} takes {share:.3} of the logits' memory");
         }
     });
 }

@@ -130,6 +130,7 @@ fn params(max_vocab: usize) -> impl Strategy<Value = SamplingParams> {
             top_logprobs,
             raw_logprobs,
             draw,
+            ..Default::default()
         },
     )
 }

@@ -118,7 +118,7 @@ fn rejected_rows_follow_the_residual() {
                 case.draft = Some(DraftCase { token: -1, logprobs: logprobs.clone(), delta: 0.0 });
                 let residual = case.oracle().unwrap().residual.unwrap();
                 let counts = count(draws_for(vocab) / 8, vocab, |k| {
-                    let row = row(k, &params).with_draft(Draft { token: -1, logprobs: &logprobs, delta: 0.0 });
+                    let row = row(k, &params).with_draft(Draft::new(-1, &logprobs).with_delta(0.0));
                     draw_here(&logits, row).token as usize
                 });
                 if residual.iter().any(|rest| *rest > 1e-6) {
@@ -146,7 +146,7 @@ fn verified_tokens_follow_the_target_whatever_the_draft() {
                     let plain = SamplingParams { top_p: 1.0, top_k: -1, ..params.clone() };
                     let counts = count(n, vocab * 2, |k| {
                         let drafted = draw_here(&logprobs, row(k, &plain).with_stream(Stream::Draft)).token;
-                        let draft = Draft { token: i64::from(drafted), logprobs: &logprobs, delta: 0.0 };
+                        let draft = Draft::new(i64::from(drafted), &logprobs).with_delta(0.0);
                         let found = draw_here(&logits, row(k, &params).with_draft(draft));
                         2 * found.token as usize + usize::from(found.verification.unwrap().accepted)
                     });
@@ -155,7 +155,7 @@ fn verified_tokens_follow_the_target_whatever_the_draft() {
                     assert_fits(&emitted, &truth(&logits, &params), &what);
 
                     let accepted: u64 = counts.iter().skip(1).step_by(2).sum();
-                    let draft = Draft { token: -1, logprobs: &logprobs, delta: 0.0 };
+                    let draft = Draft::new(-1, &logprobs).with_delta(0.0);
                     let chance = draw_here(&logits, row(0, &params).with_draft(draft)).verification.unwrap();
                     let chance = chance.accept_probability;
                     assert_fits(&[accepted, n - accepted], &[chance, 1.0 - chance], &format!("{what} accepted"));
@@ -176,7 +176,7 @@ fn one_hot_drafts_leave_the_target_as_it_is() {
         let params = SamplingParams { draw, seed: Some(12), ..Default::default() };
         let counts = count(200_000, 16, |k| {
             let token = (splitmix64(k) % 16) as usize;
-            let draft = Draft { token: token as i64, logprobs: &one_hot[token], delta: 0.0 };
+            let draft = Draft::new(token as i64, &one_hot[token]).with_delta(0.0);
             draw_here(&logits, row(k, &params).with_draft(draft)).token as usize
         });
         assert_fits(&counts, &truth(&logits, &params), &format!("{draw:?}"));
@@ -300,8 +300,9 @@ fn the_cases_of_a_position_are_independent() {
     let certain = [[0.0f32].as_slice(), &[NEG; 7]].concat();
     for draw in DRAWS {
         let params = SamplingParams { draw, seed: Some(70), ..Default::default() };
-        let verified =
-            |k, token, logprobs| draw_here(&logits, row(k, &params).with_draft(Draft { token, logprobs, delta: 0.0 }));
+        let verified = |k, token, logprobs| {
+            draw_here(&logits, row(k, &params).with_draft(Draft::new(token, logprobs).with_delta(0.0)))
+        };
         // Rejected beside an empty draft: the residual is the target itself.
         let counts = count(60_000, 64, |k| {
             draw_here(&logits, row(k, &params)).token as usize * 8 + verified(k, -1, &nothing).token as usize

@@ -164,11 +164,11 @@ fn a_vocabulary_of_none_is_empty_and_one_too_wide_is_refused() {
 
 #[test]
 fn no_rows_and_no_ids_are_no_fault_of_the_call() {
-    assert!(Logits::new(&[], 0, 0).unwrap().draw(&[]).unwrap().is_empty());
-    assert!(Logits::new(&[], 0, 100).unwrap().draw(&[]).unwrap().is_empty());
-    assert!(Logits::with_stride(&[], 0, 7, usize::MAX).unwrap().draw(&[]).unwrap().is_empty());
+    assert!(Logits::<f32>::new(&[], 0, 0).unwrap().draw(&[]).unwrap().is_empty());
+    assert!(Logits::<f32>::new(&[], 0, 100).unwrap().draw(&[]).unwrap().is_empty());
+    assert!(Logits::<f32>::with_stride(&[], 0, 7, usize::MAX).unwrap().draw(&[]).unwrap().is_empty());
     let row = Row::new(params(1.0).check().unwrap(), 0);
-    let none = Logits::new(&[], 3, 0).unwrap().draw(&[row; 3]).unwrap();
+    let none = Logits::<f32>::new(&[], 3, 0).unwrap().draw(&[row; 3]).unwrap();
     assert_eq!(none.iter().map(verdict).map(|(word, _)| word).collect::<Vec<_>>(), ["empty"; 3]);
     assert_eq!(none[2], Err(RowError::Empty { row: 2, input: klero::Input::Logit }));
 
@@ -274,11 +274,11 @@ fn a_wrong_draft_is_refused_by_name() {
         assert!(error.to_string().contains("100"), "{error}");
     }
     for delta in [f64::NAN, -1e-300, -1.0, f64::INFINITY, f64::NEG_INFINITY] {
-        let error = drafted(Draft { token: 0, logprobs: &logprobs, delta }).unwrap_err();
+        let error = drafted(Draft::new(0, &logprobs).with_delta(delta)).unwrap_err();
         assert!(matches!(error, RowError::DraftDelta { .. }) && error.to_string().contains("delta"), "{error}");
     }
     for delta in [0.0, -0.0, f64::MIN_POSITIVE, 699.9, 700.0, 710.0, 1e300] {
-        assert!(drafted(Draft { token: 0, logprobs: &logprobs, delta }).is_ok(), "{delta}");
+        assert!(drafted(Draft::new(0, &logprobs).with_delta(delta)).is_ok(), "{delta}");
     }
 }
 

@@ -38,8 +38,7 @@ impl<'a> Job<'a> {
         Row {
             stream: request.stream,
             vocabulary: request.vocabulary,
-            draft: draft
-                .map(|(verify, logprobs)| Draft { delta: verify.delta, ..Draft::new(verify.draft_token, logprobs) }),
+            draft: draft.map(|(verify, logprobs)| Draft::new(verify.draft_token, logprobs).with_delta(verify.delta)),
             ..Row::new(request.sampling, request.position)
         }
     }

@@ -14,6 +14,7 @@
 //! keeps its own lanes.
 
 use super::widest;
+use crate::Element;
 use crate::weights::BlockQ8_0;
 use half::bf16;
 use std::ops::{Add, Range};
@@ -21,25 +22,6 @@ use std::ops::{Add, Range};
 /// How many weight rows share one walk over a hidden row.
 pub(crate) const GROUP: usize = 4;
 const LANES: usize = 16;
-
-/// An element of a weight row that widens to f32 without rounding.
-pub(crate) trait Element: Copy {
-    fn widen(self) -> f32;
-}
-
-impl Element for f32 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        self
-    }
-}
-
-impl Element for bf16 {
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        f32::from_bits(u32::from(self.to_bits()) << 16)
-    }
-}
 
 widest! {
     /// `hidden · row` for every row of `rows` (f32), each of `hidden.len()` elements.

@@ -1,27 +1,30 @@
 //! The inverse CDF: the first id, in vocabulary order, whose running weight exceeds u · total.
 
+use super::exchange::{Damaged, Reader, Writer};
 use super::kept::KeptVisit;
+use super::words::Words;
 use crate::cpu::block::weigh;
-use crate::mass::{self, BLOCK, Block, Pair};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::mass::{self, BLOCK, Block};
+use std::ops::Range;
 
 /// The integer weight of every block of a row.
-pub(crate) struct BlockWeights {
+pub(crate) struct BlockWeights<'r> {
     max: f32,
-    weights: Vec<AtomicU64>,
+    weights: &'r Words,
     /// Whether the weights are still to be summed from single ids.
     open: bool,
 }
 
-impl BlockWeights {
-    /// Weights to be summed over the kept ids that are shown.
-    pub(crate) fn new(blocks: usize, max: f32) -> Self {
-        Self { max, weights: (0..blocks).map(|_| AtomicU64::new(0)).collect(), open: true }
+impl<'r> BlockWeights<'r> {
+    /// Weights to be summed, in place of what the words hold, over the kept ids that are shown.
+    pub(crate) fn new(words: &'r Words, max: f32) -> Self {
+        words.reset(0);
+        Self { max, weights: words, open: true }
     }
 
     /// The masses of whole blocks, for a row from which nothing was removed.
-    pub(crate) fn of_masses(pairs: &[Pair], max: f32) -> Self {
-        Self { max, weights: pairs.iter().map(|pair| AtomicU64::new(pair.mass(max))).collect(), open: false }
+    pub(crate) fn of_masses(masses: &'r Words, max: f32) -> Self {
+        Self { max, weights: masses, open: false }
     }
 
     /// The weight of each id of a block.
@@ -31,15 +34,14 @@ impl BlockWeights {
 
     /// Sets the weight of a block.
     pub(crate) fn set(&self, block: usize, weights: &[u64; BLOCK]) {
-        self.weights[block].store(weights.iter().sum(), Relaxed);
+        self.weights.set(block, weights.iter().sum());
     }
 
     /// The block of the hit, the weight before it, and ⌊u · total⌋, which the running weight must exceed.
     pub(crate) fn find(&self, z: u64) -> (usize, u64, u64) {
-        let weights = || self.weights.iter().map(|weight| weight.load(Relaxed));
-        let target = mass::target(z, weights().sum());
+        let target = mass::target(z, self.weights.iter().sum());
         let mut before = 0;
-        for (block, weight) in weights().enumerate() {
+        for (block, weight) in self.weights.iter().enumerate() {
             if before + weight > target {
                 return (block, before, target);
             }
@@ -49,13 +51,26 @@ impl BlockWeights {
     }
 }
 
-impl KeptVisit for BlockWeights {
+/// Whether a shard can have summed this weight over a block.
+fn is_weight(word: u64) -> bool {
+    word <= (BLOCK as u64) << 43
+}
+
+impl KeptVisit for BlockWeights<'_> {
     fn needed(&self) -> bool {
         self.open
     }
 
     fn block(&self, block: usize, x: &Block) {
         self.set(block, &self.of_ids(x));
+    }
+
+    fn write(&self, ids: &Range<usize>, out: &mut Writer) {
+        self.weights.write(ids, out);
+    }
+
+    fn read(&self, ids: &Range<usize>, from: &mut Reader) -> Result<(), Damaged> {
+        self.weights.read(ids, from, is_weight)
     }
 }
 

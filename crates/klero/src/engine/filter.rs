@@ -1,15 +1,17 @@
 //! Where the filters cut.
 //!
 //! All filters cut the order of ids (x descending, then id ascending) at one place: top-p where the mass of the better
-//! ids exceeds top_p · total, top-k at rank k, min-p where exp(x − M) falls below min_p. So the kept ids are those above
-//! one cut, and a walk down the best ids, which the survey has listed, finds it.
+//! ids exceeds top_p · total, top-k at rank k, min-p where exp(x − M) falls below min_p. So the kept ids are those before
+//! one place, and a walk down the best ids, which the survey has listed, finds it. The second order of filters takes two
+//! walks: one for min-p and top-k, and one for top-p on the mass that the first went over.
 //!
 //! A row so flat that the list ends before the cut is searched by histograms: a pass splits the order below the list into
 //! buckets and sums the number and the weight of the ids in each; the walk goes over whole buckets as long as the cut
 //! cannot lie inside, and the next pass splits the bucket where it can. Once a bucket is small its ids are listed and the
 //! walk goes on through them. The memory is bounded whatever the row, and every sum is one of integers.
 
-use super::Tiles;
+use super::Call;
+use super::exchange::{Damaged, Reader, Writer};
 use super::kept::Kept;
 use super::pass::{self, Visit};
 use super::plan::{LISTED, Plan};
@@ -18,29 +20,36 @@ use super::top::Top;
 use crate::cpu::block::weigh;
 use crate::mass::{self, BLOCK, Block};
 use crate::math::exp;
-use crate::order::Ranked;
+use crate::order::{Place, Ranked};
+use crate::{Error, FilterOrder};
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// Buckets of a histogram, as a power of two.
-const BUCKET_BITS: u32 = 10;
+const BUCKET_BITS: u32 = 9;
+
+/// Rows that one pass searches at most: every thread holds a histogram for each.
+const TOGETHER: usize = 8;
+
+/// Below this depth an id weighs nothing (exp(−32) · 2^43 < 1), so top-p cuts above it, if at all.
+const WEIGHTLESS: f32 = 32.0;
 
 /// Finds the kept ids of every row, with further passes for the rows whose list ends before the cut.
-pub(crate) fn settle(tiles: &dyn Tiles, tile: usize, rows: &[Surveyed]) -> Vec<Kept> {
+pub(crate) async fn settle(call: &Call<'_>, rows: &[Surveyed<'_>]) -> Result<Vec<Kept>, Error> {
     let mut walks: Vec<Walk> = rows.iter().map(Walk::new).collect();
-    loop {
-        let open = || walks.iter().filter(|walk| !walk.ended);
-        let searches: Vec<Search> = open().map(Walk::search).collect();
-        if searches.is_empty() {
-            break;
+    let mut open: Vec<&mut Walk> = walks.iter_mut().filter(|walk| !walk.ended).collect();
+    while !open.is_empty() {
+        for walks in open.chunks_mut(TOGETHER) {
+            let searches: Vec<Search> = walks.iter().map(|walk| walk.search()).collect();
+            pass::pass(call, &searches).await?;
+            let found: Vec<Found> = searches.into_iter().map(Search::finish).collect();
+            for (walk, found) in walks.iter_mut().zip(found) {
+                walk.go_on(found);
+            }
         }
-        pass::pass(tiles, tile, &searches);
-        let found: Vec<Found> = searches.into_iter().map(Search::finish).collect();
-        for (walk, found) in walks.iter_mut().filter(|walk| !walk.ended).zip(found) {
-            walk.go_on(found);
-        }
+        open.retain(|walk| !walk.ended);
     }
-    walks.into_iter().map(Walk::finish).collect()
+    Ok(walks.into_iter().map(Walk::finish).collect())
 }
 
 /// The walk down a row's order of ids.
@@ -49,13 +58,16 @@ struct Walk<'r> {
     /// The greatest mass that may stand before a kept id.
     limit: u64,
     top_k: usize,
+    min_p: f32,
+    /// top_p of a second walk, on what this one leaves.
+    then: Option<f32>,
     /// The weight of the ids passed, and their number.
     before: u64,
     rank: usize,
-    /// The ids at or above this were passed.
-    passed: Ranked,
+    /// The ids before this were passed.
+    passed: Place,
     /// Where the next ids are searched, and how many there are, as far as is known.
-    range: Range<u64>,
+    range: Range<Place>,
     crowd: usize,
     ended: bool,
 }
@@ -63,63 +75,86 @@ struct Walk<'r> {
 impl<'r> Walk<'r> {
     fn new(found: &'r Surveyed<'r>) -> Self {
         let sampling = &found.plan.sampling;
+        let top_p = Some(sampling.top_p).filter(|top_p| *top_p < 1.0);
+        let (first, then) = match sampling.filter_order {
+            FilterOrder::TopPFirst => (top_p, None),
+            FilterOrder::MinPFirst => (None, top_p),
+        };
         let mut walk = Self {
             found,
-            limit: if sampling.top_p < 1.0 { mass::limit(sampling.top_p, found.total) } else { u64::MAX },
+            limit: first.map_or(u64::MAX, |top_p| mass::limit(top_p, found.total)),
             top_k: sampling.top_k.unwrap_or(usize::MAX),
+            min_p: sampling.min_p,
+            then,
             before: 0,
             rank: 0,
-            passed: Ranked::FIRST,
-            range: 0..u64::MAX,
+            passed: Place::FIRST,
+            range: Place::FIRST..Place::END,
             crowd: usize::MAX,
             ended: false,
         };
         if sampling.filters() {
             walk.go(&found.best);
-            walk.search_below();
+            walk.settle();
         } else {
-            (walk.rank, walk.passed, walk.ended) = (found.present, Ranked::LAST, true);
+            (walk.rank, walk.passed, walk.ended) = (found.present, Place::END, true);
         }
         walk
+    }
+
+    /// After some steps: goes on to search where the cut is not found, and to the second walk, if there is one, where it
+    /// is. That walk keeps no id behind the first cut, and the mass of those before it is its whole.
+    fn settle(&mut self) {
+        if self.ended
+            && let Some(top_p) = self.then.take()
+        {
+            let total = if self.rank < self.found.present { self.before } else { self.found.total };
+            (self.limit, self.top_k, self.min_p) = (mass::limit_below(top_p, total), self.rank, 0.0);
+            (self.before, self.rank, self.passed, self.ended) = (0, 0, Place::FIRST, false);
+            self.go(&self.found.best);
+        }
+        if !self.ended {
+            let weightless = Place::at_depth(WEIGHTLESS);
+            let end = if self.passed < weightless { weightless } else { Place::END };
+            (self.range, self.crowd) = (self.passed..end, usize::MAX);
+        }
     }
 
     /// Goes down ids that follow each other.
     fn go(&mut self, ids: &[Ranked]) {
         for ranked in ids {
-            if self.before > self.limit || self.rank >= self.top_k || self.below_min_p(*ranked) {
+            let place = Place::of(*ranked, self.found.max);
+            if self.before > self.limit || self.rank >= self.top_k || self.below_min_p(place) {
                 self.ended = true;
                 return;
             }
-            self.step(mass::weight(ranked.x(), self.found.max), 1, *ranked);
+            self.step(mass::weight(ranked.x(), self.found.max), 1, Place(place.0 + 1));
+            if self.ended {
+                return;
+            }
         }
     }
 
-    fn step(&mut self, weight: u64, count: usize, passed: Ranked) {
+    fn step(&mut self, weight: u64, count: usize, passed: Place) {
         self.before += weight;
         self.rank += count;
         self.passed = passed;
         self.ended = self.rank == self.found.present || self.rank >= self.top_k;
     }
 
-    fn below_min_p(&self, ranked: Ranked) -> bool {
-        exp(ranked.x() - self.found.max) < self.found.plan.sampling.min_p
-    }
-
-    fn search_below(&mut self) {
-        self.range = Ranked::new(f32::NEG_INFINITY, 0).0..self.passed.0;
-        self.crowd = usize::MAX;
+    fn below_min_p(&self, place: Place) -> bool {
+        exp(-place.depth()) < self.min_p
     }
 
     fn search(&self) -> Search<'r> {
         let range = self.range.clone();
-        let bits = u64::BITS - (range.end - range.start).leading_zeros();
+        let bits = u128::BITS - (range.end.0 - range.start.0).leading_zeros();
         let (shift, listed) = (bits.saturating_sub(BUCKET_BITS), self.crowd <= LISTED);
-        let gathered = Mutex::new(Gathered::new(listed, &range));
+        let gathered = Mutex::new(Gathered::new(listed));
         Search { plan: self.found.plan, max: self.found.max, range, shift, listed, gathered }
     }
 
     fn go_on(&mut self, found: Found) {
-        let bottom = Ranked(self.range.start);
         match found {
             Found::Ids(ids) => self.go(&ids),
             Found::Buckets(buckets) => {
@@ -130,35 +165,39 @@ impl<'r> Walk<'r> {
             }
         }
         if !self.ended {
-            self.passed = bottom;
-            self.search_below();
+            self.passed = self.range.end;
         }
+        self.settle();
     }
 
     /// Goes over the buckets in which the cut cannot lie; returns the first in which it can.
     fn over_buckets<'b>(&mut self, buckets: &'b [Bucket]) -> Option<&'b Bucket> {
-        for bucket in buckets.iter().filter(|bucket| bucket.count > 0) {
-            let bottom = Ranked(bucket.range.start);
+        for bucket in buckets {
+            let last = Place(bucket.range.end.0 - 1);
             let may_cut = self.before + bucket.weight > self.limit
                 || self.rank + bucket.count > self.top_k
-                || self.below_min_p(bottom);
+                || self.below_min_p(last);
             if may_cut {
                 return Some(bucket);
             }
-            self.step(bucket.weight, bucket.count, bottom);
+            self.step(bucket.weight, bucket.count, bucket.range.end);
+            if self.ended {
+                break;
+            }
         }
         None
     }
 
     fn finish(self) -> Kept {
-        let removed = self.rank < self.found.present;
-        let listed = self.found.best.get(..self.rank).map(|kept| {
+        let found = self.found;
+        let removed = self.rank < found.present;
+        let listed = found.best.get(..self.rank).map(|kept| {
             let mut kept = kept.to_vec();
             kept.sort_unstable_by_key(|ranked| ranked.id());
             kept
         });
-        let weight = if removed { self.before } else { self.found.total };
-        Kept { count: self.rank, removed, cut: self.passed, weight, listed }
+        let weight = if removed { self.before } else { found.total };
+        Kept { count: self.rank, removed, end: self.passed, max: found.max, weight, listed }
     }
 }
 
@@ -166,7 +205,7 @@ impl<'r> Walk<'r> {
 struct Search<'r> {
     plan: &'r Plan<'r>,
     max: f32,
-    range: Range<u64>,
+    range: Range<Place>,
     /// The width of a bucket, as a power of two.
     shift: u32,
     listed: bool,
@@ -181,9 +220,9 @@ enum Gathered {
 }
 
 impl Gathered {
-    fn new(listed: bool, range: &Range<u64>) -> Self {
+    fn new(listed: bool) -> Self {
         match listed {
-            true => Self::Ids(Top::new(LISTED, Ranked(range.end))),
+            true => Self::Ids(Top::new(LISTED)),
             false => Self::Sums(vec![(0, 0); 1 << BUCKET_BITS]),
         }
     }
@@ -209,66 +248,102 @@ enum Found {
 
 /// The ids of a part of a range.
 struct Bucket {
-    range: Range<u64>,
+    range: Range<Place>,
     weight: u64,
     count: usize,
 }
 
 impl Search<'_> {
     fn finish(self) -> Found {
-        let Range { start, end } = self.range;
-        match self.gathered.into_inner().expect("no thread panicked") {
-            Gathered::Ids(top) => {
-                let mut ids = top.sorted();
-                ids.retain(|ranked| ranked.0 >= start);
-                Found::Ids(ids)
-            }
+        match self.gathered.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Gathered::Ids(top) => Found::Ids(top.sorted()),
             Gathered::Sums(sums) => {
-                let bucket = |(i, (weight, count)): (u64, (u64, usize))| {
-                    let start = start.saturating_add(i << self.shift);
-                    Bucket { range: start..start.saturating_add(1 << self.shift).min(end), weight, count }
+                let (start, end, width) = (self.range.start.0, self.range.end.0, 1u128 << self.shift);
+                let bucket = |(i, (weight, count)): (usize, (u64, usize))| {
+                    let from = start + i as u128 * width;
+                    Bucket { range: Place(from)..Place(from.saturating_add(width).min(end)), weight, count }
                 };
-                let mut buckets: Vec<Bucket> = (0..).zip(sums).map(bucket).collect();
-                buckets.reverse();
-                Found::Buckets(buckets)
+                let filled = sums.into_iter().enumerate().filter(|(_, (_, count))| *count > 0);
+                Found::Buckets(filled.map(bucket).collect())
             }
         }
+    }
+
+    /// What is gathered so far, in numbers: ids, or of each filled bucket its index, weight and count.
+    fn numbers(&self) -> Vec<u64> {
+        match &*self.gathered.lock().unwrap_or_else(PoisonError::into_inner) {
+            Gathered::Ids(top) => top.clone().sorted().into_iter().map(|ranked| ranked.0).collect(),
+            Gathered::Sums(sums) => {
+                let filled = sums.iter().enumerate().filter(|(_, (_, count))| *count > 0);
+                filled.flat_map(|(i, (weight, count))| [i as u64, *weight, *count as u64]).collect()
+            }
+        }
+    }
+
+    /// The gathering that these numbers stand for, if a shard with `ids` can have made it.
+    fn gathering(&self, numbers: &[u64], ids: &Range<usize>) -> Option<Gathered> {
+        let mut gathered = Gathered::new(self.listed);
+        match &mut gathered {
+            Gathered::Ids(top) => {
+                for ranked in numbers.iter().map(|key| Ranked(*key)) {
+                    ranked.is_sound(ids).then(|| top.offer(ranked))?;
+                }
+            }
+            Gathered::Sums(sums) => {
+                let (triples, rest) = numbers.as_chunks::<3>();
+                let mut left = if rest.is_empty() { ids.len() as u64 } else { 0 };
+                for [i, weight, count] in triples {
+                    left = left.checked_sub(*count)?;
+                    let sum = (*weight <= count << 43).then_some((*weight, *count as usize))?;
+                    *sums.get_mut(usize::try_from(*i).ok()?)? = sum;
+                }
+            }
+        }
+        Some(gathered)
     }
 }
 
 impl Visit for Search<'_> {
     type Local = Gathered;
 
-    fn row(&self) -> usize {
-        self.plan.row
-    }
-
-    fn valid(&self) -> usize {
-        self.plan.valid
+    fn plan(&self) -> &Plan<'_> {
+        self.plan
     }
 
     fn local(&self) -> Gathered {
-        Gathered::new(self.listed, &self.range)
+        Gathered::new(self.listed)
     }
 
     fn block(&self, gathered: &mut Gathered, block: usize, logits: &Block) {
-        let x = logits.map(|l| l * self.plan.sampling.inverse_temperature);
-        let first = (block * BLOCK) as u32;
+        let x = self.plan.x(block, logits);
+        let places = (0..).zip(&x).map(|(i, x)| (i, Ranked::new(*x, (block * BLOCK + i) as u32)));
+        let inside = places
+            .map(|(i, ranked)| (i, ranked, Place::of(ranked, self.max)))
+            .filter(|(i, _, place)| x[*i] > f32::NEG_INFINITY && self.range.contains(place));
         match gathered {
-            Gathered::Ids(top) => top.offer(first, &x),
+            Gathered::Ids(top) => inside.for_each(|(_, ranked, _)| top.offer(ranked)),
             Gathered::Sums(sums) => {
-                for ((&x, weight), id) in x.iter().zip(weigh(&x, self.max)).zip(first..) {
-                    let ranked = Ranked::new(x, id);
-                    if x > f32::NEG_INFINITY && self.range.contains(&ranked.0) {
-                        let sum = &mut sums[((ranked.0 - self.range.start) >> self.shift) as usize];
-                        *sum = (sum.0 + weight, sum.1 + 1);
-                    }
+                let weights = weigh(&x, self.max);
+                for (i, _, place) in inside {
+                    let sum = &mut sums[((place.0 - self.range.start.0) >> self.shift) as usize];
+                    *sum = (sum.0 + weights[i], sum.1 + 1);
                 }
             }
         }
     }
 
     fn merge(&self, gathered: Gathered) {
-        self.gathered.lock().expect("no thread panicked").merge(gathered);
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner).merge(gathered);
+    }
+
+    fn write(&self, _: &Range<usize>, out: &mut Writer) {
+        out.list(self.numbers().into_iter());
+    }
+
+    fn read(&self, ids: &Range<usize>, from: &mut Reader) -> Result<(), Damaged> {
+        let numbers = from.list(3 << BUCKET_BITS)?;
+        let gathered = self.gathering(&numbers, ids).ok_or(Damaged)?;
+        self.merge(gathered);
+        Ok(())
     }
 }

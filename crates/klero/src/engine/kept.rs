@@ -1,17 +1,24 @@
 //! The kept ids of a row, and how they are looked at: from the list of the best, or by a pass.
 
-use super::pass::Visit;
+use super::Call;
+use super::exchange::{Damaged, Reader, Writer};
+use super::pass::{self, Visit};
 use super::plan::Plan;
+use super::survey::Surveyed;
+use crate::Error;
 use crate::mass::{BLOCK, Block, EMPTY};
-use crate::order::Ranked;
+use crate::order::{Place, Ranked};
+use std::ops::Range;
 
 /// The ids that the filters left.
 pub(crate) struct Kept {
     pub count: usize,
     /// Whether some id was removed.
     pub removed: bool,
-    /// Where the filters cut: the ids at or above it are kept.
-    pub cut: Ranked,
+    /// Where the filters cut: the ids before it are kept.
+    pub end: Place,
+    /// The row's greatest x, which places refer to.
+    pub max: f32,
     /// W: the weight of the ids drawn from. Their single weights where some id was removed, else the mass of the row.
     pub weight: u64,
     /// The kept ids in vocabulary order, where the survey listed them all.
@@ -21,7 +28,20 @@ pub(crate) struct Kept {
 impl Kept {
     /// Whether the id is kept.
     pub(crate) fn holds(&self, x: f32, id: u32) -> bool {
-        x > f32::NEG_INFINITY && Ranked::new(x, id) >= self.cut
+        x > f32::NEG_INFINITY && Place::new(x, id, self.max) < self.end
+    }
+
+    /// x of the kept ids of a block of logits.
+    pub(crate) fn x(&self, plan: &Plan, block: usize, logits: &Block) -> Block {
+        let mut x = plan.x(block, logits);
+        if self.removed {
+            for (x, id) in x.iter_mut().zip((block * BLOCK) as u32..) {
+                if !self.holds(*x, id) {
+                    *x = f32::NEG_INFINITY;
+                }
+            }
+        }
+        x
     }
 }
 
@@ -31,6 +51,10 @@ pub(crate) trait KeptVisit: Sync {
     fn needed(&self) -> bool;
     /// Looks at one block. Blocks without a kept id may be left out.
     fn block(&self, block: usize, x: &Block);
+    /// As [`Visit::write`].
+    fn write(&self, ids: &Range<usize>, out: &mut Writer);
+    /// As [`Visit::read`].
+    fn read(&self, ids: &Range<usize>, from: &mut Reader) -> Result<(), Damaged>;
 }
 
 impl<V: KeptVisit> KeptVisit for Option<V> {
@@ -43,17 +67,36 @@ impl<V: KeptVisit> KeptVisit for Option<V> {
             visitor.block(block, x);
         }
     }
-}
 
-/// x of the kept ids of a block of logits.
-pub(crate) fn kept_of(plan: &Plan, cut: Ranked, block: usize, logits: &Block) -> Block {
-    let mut x = logits.map(|l| l * plan.sampling.inverse_temperature);
-    for (i, x) in x.iter_mut().enumerate() {
-        if Ranked::new(*x, (block * BLOCK + i) as u32) < cut {
-            *x = f32::NEG_INFINITY;
+    fn write(&self, ids: &Range<usize>, out: &mut Writer) {
+        if let Some(visitor) = self {
+            visitor.write(ids, out);
         }
     }
-    x
+
+    fn read(&self, ids: &Range<usize>, from: &mut Reader) -> Result<(), Damaged> {
+        self.as_ref().map_or(Ok(()), |visitor| visitor.read(ids, from))
+    }
+}
+
+/// Shows every row's kept ids to its visitor: from the list where all of them are on it, by a pass for the rest.
+pub(crate) async fn visit<V: KeptVisit>(
+    call: &Call<'_>,
+    found: &[Surveyed<'_>],
+    kept: &[Kept],
+    visitors: &[V],
+) -> Result<(), Error> {
+    let mut passes = Vec::new();
+    for ((found, kept), visitor) in found.iter().zip(kept).zip(visitors) {
+        if !visitor.needed() {
+            continue;
+        }
+        match &kept.listed {
+            Some(listed) => listed_blocks(listed, |block, x| visitor.block(block, x)),
+            None => passes.push(KeptPass { plan: found.plan, kept, visitor }),
+        }
+    }
+    pass::pass(call, &passes).await
 }
 
 /// Shows the blocks that hold `ids`, which are in vocabulary order.
@@ -68,28 +111,32 @@ pub(crate) fn listed_blocks(ids: &[Ranked], mut show: impl FnMut(usize, &Block))
 }
 
 /// A pass that shows a row's kept ids to a visitor.
-pub(crate) struct KeptPass<'r, V> {
-    pub plan: &'r Plan<'r>,
-    pub cut: Ranked,
-    pub visitor: &'r V,
+struct KeptPass<'r, V> {
+    plan: &'r Plan<'r>,
+    kept: &'r Kept,
+    visitor: &'r V,
 }
 
 impl<V: KeptVisit> Visit for KeptPass<'_, V> {
     type Local = ();
 
-    fn row(&self) -> usize {
-        self.plan.row
-    }
-
-    fn valid(&self) -> usize {
-        self.plan.valid
+    fn plan(&self) -> &Plan<'_> {
+        self.plan
     }
 
     fn local(&self) {}
 
     fn block(&self, (): &mut (), block: usize, logits: &Block) {
-        self.visitor.block(block, &kept_of(self.plan, self.cut, block, logits));
+        self.visitor.block(block, &self.kept.x(self.plan, block, logits));
     }
 
     fn merge(&self, (): ()) {}
+
+    fn write(&self, ids: &Range<usize>, out: &mut Writer) {
+        self.visitor.write(ids, out);
+    }
+
+    fn read(&self, ids: &Range<usize>, from: &mut Reader) -> Result<(), Damaged> {
+        self.visitor.read(ids, from)
+    }
 }

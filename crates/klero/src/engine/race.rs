@@ -1,9 +1,11 @@
 //! The Gumbel race: the greatest x + g among the ids that are shown, one best score shared by all threads.
 
+use super::exchange::{Damaged, Reader, Writer};
 use crate::cpu::block::{Scaled, contenders, scale};
 use crate::cpu::philox::top_bits;
 use crate::mass::{BLOCK, Block};
 use crate::noise::{Noise, Racer};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A race under the row hash `z`.
@@ -47,6 +49,19 @@ impl Race {
     /// An f32 strictly below every score that could still win or share the lead.
     pub(crate) fn bound(&self) -> f32 {
         (Racer(self.best.load(Relaxed)).floor() as f32).next_down()
+    }
+
+    pub(crate) fn write(&self, out: &mut Writer) {
+        out.u64(self.best.load(Relaxed));
+    }
+
+    pub(crate) fn read(&self, ids: &Range<usize>, from: &mut Reader) -> Result<(), Damaged> {
+        let racer = Racer(from.u64()?);
+        if racer != Racer::NONE && !ids.contains(&(racer.id() as usize)) {
+            return Err(Damaged);
+        }
+        self.best.fetch_max(racer.0, Relaxed);
+        Ok(())
     }
 
     pub(crate) fn hash(&self) -> u64 {

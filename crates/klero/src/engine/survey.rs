@@ -1,89 +1,125 @@
 //! The first pass: judges a row, sums its blocks, lists its best ids and, where nothing is filtered, runs its race.
 
-use super::pass::Visit;
+use super::Call;
+use super::exchange::{Damaged, Reader, Writer};
+use super::kept::listed_blocks;
+use super::pass::{self, Visit};
 use super::plan::Plan;
 use super::race::Race;
-use super::top::Top;
-use crate::RowError;
+use super::top::SharedTop;
+use super::words::Words;
 use crate::cpu::block::scale;
 use crate::error::Input;
 use crate::mass::{self, BLOCK, Block, Pair};
 use crate::order::Ranked;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::{Error, RowError};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The survey of one row, filled by a pass.
-pub(crate) struct Survey<'r> {
+struct Survey<'r> {
     plan: &'r Plan<'r>,
-    pairs: Vec<AtomicU64>,
-    raw_pairs: Option<Vec<AtomicU64>>,
+    /// (m, S) of each block, where masses are needed.
+    pairs: Words,
+    raw_pairs: Words,
     race: Option<Race>,
     first_nan: AtomicUsize,
     first_infinite: AtomicUsize,
     present: AtomicUsize,
-    top: Mutex<Top>,
+    top: SharedTop,
 }
 
 /// What the survey of a sound row found.
 pub(crate) struct Surveyed<'r> {
     pub plan: &'r Plan<'r>,
-    /// The greatest x.
+    /// The greatest x, where masses or a list are needed.
     pub max: f32,
-    /// The integer mass of all valid ids.
+    /// The integer mass of all unmasked ids.
     pub total: u64,
-    pub pairs: Vec<Pair>,
+    /// The mass of each block, until the row's lot uses the words for its own sums.
+    pub blocks: Words,
     /// Ids with x greater than −∞.
     pub present: usize,
     /// The best ids, best first.
     pub best: Vec<Ranked>,
     /// The winner of the race, where it was run.
     pub winner: Option<u32>,
-    /// Greatest logit and total of the unprocessed row, where asked for.
+    /// The unprocessed row, where asked for.
     pub raw: Option<Mass>,
 }
 
 /// The greatest value of a row and its integer mass.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Mass {
     pub max: f32,
     pub total: u64,
 }
 
-impl Mass {
-    fn of(pairs: &[Pair]) -> Self {
-        let max = pairs.iter().fold(f32::NEG_INFINITY, |most, pair| most.max(pair.max));
-        Self { max, total: pairs.iter().map(|pair| pair.mass(max)).sum() }
-    }
-}
-
 impl Surveyed<'_> {
-    /// ln Σ exp(x) over all valid ids.
+    /// ln Σ exp(x) over all unmasked ids.
     pub(crate) fn log_normalizer(&self) -> f64 {
         f64::from(self.max) + crate::math::ln(mass::value(self.total))
     }
 }
 
+/// Surveys rows, from the list that force_top_k left or by a pass.
+pub(crate) async fn survey<'r>(
+    call: &Call<'_>,
+    plans: &'r [Plan<'r>],
+) -> Result<Vec<Result<Surveyed<'r>, RowError>>, Error> {
+    let (listed, passes): (Vec<Survey>, Vec<Survey>) = plans
+        .iter()
+        .map(Survey::new)
+        .partition(|survey| survey.plan.forced.as_ref().is_some_and(|f| f.listed.is_some()));
+    pass::pass(call, &passes).await?;
+    for survey in &listed {
+        survey.look_at_list();
+    }
+    let mut all: Vec<Survey> = passes.into_iter().chain(listed).collect();
+    all.sort_by_key(|survey| survey.plan.place);
+    Ok(all.into_iter().map(Survey::finish).collect())
+}
+
 impl<'r> Survey<'r> {
-    pub(crate) fn new(plan: &'r Plan<'r>) -> Self {
-        let pairs = || (0..plan.blocks()).map(|_| AtomicU64::new(Pair::EMPTY.to_bits())).collect();
+    fn new(plan: &'r Plan<'r>) -> Self {
+        let words = |wanted: bool| Words::new(if wanted { plan.blocks() } else { 0 }, Pair::EMPTY.to_bits());
         Self {
             plan,
-            pairs: pairs(),
-            raw_pairs: plan.sampling.raw_logprobs.then(pairs),
+            pairs: words(plan.masses),
+            raw_pairs: words(plan.sampling.raw_logprobs && plan.forced.is_none()),
             race: plan.races_unfiltered().then(|| Race::new(plan.fresh)),
             first_nan: AtomicUsize::new(usize::MAX),
             first_infinite: AtomicUsize::new(usize::MAX),
             present: AtomicUsize::new(0),
-            top: Mutex::new(Top::new(plan.listed(), Ranked::FIRST)),
+            top: SharedTop::new(plan.listed()),
         }
     }
 
-    pub(crate) fn plan(&self) -> &'r Plan<'r> {
-        self.plan
+    /// Looks at the ids that force_top_k left; their logits have been through all stages.
+    fn look_at_list(&self) {
+        let mut present = 0;
+        if let Some(listed) = self.plan.forced.as_ref().and_then(|forced| forced.listed.as_ref()) {
+            listed_blocks(listed, |block, staged| self.look(&mut present, block, staged));
+        }
+        self.merge(present);
+    }
+
+    fn look(&self, present: &mut usize, block: usize, staged: &Block) {
+        let scaled = scale(staged, self.plan.sampling.inverse_temperature);
+        if scaled.bad {
+            return self.judge(block, staged, &scaled.x);
+        }
+        *present += scaled.present as usize;
+        self.pairs.set(block, scaled.pair.to_bits());
+        if let Some(race) = &self.race {
+            race.scaled(block, &scaled);
+        }
+        self.top.offer((block * BLOCK) as u32, &scaled.x, scaled.pair.max);
     }
 
     /// Notes the faulty ids of a block: NaN, +∞, or finite before 1/T and not after.
-    fn judge(&self, block: usize, logits: &Block, x: &Block) {
-        for (i, (l, x)) in logits.iter().zip(x).enumerate() {
+    fn judge(&self, block: usize, staged: &Block, x: &Block) {
+        for (i, (l, x)) in staged.iter().zip(x).enumerate() {
             let id = block * BLOCK + i;
             if l.is_nan() {
                 self.first_nan.fetch_min(id, Relaxed);
@@ -94,26 +130,23 @@ impl<'r> Survey<'r> {
     }
 
     /// The row's figures, or what is wrong with it: NaN first, then infinite, then empty.
-    pub(crate) fn finish(self) -> Result<Surveyed<'r>, RowError> {
+    fn finish(self) -> Result<Surveyed<'r>, RowError> {
         let (row, input) = (self.plan.row, Input::Logit);
         match (self.first_nan.into_inner(), self.first_infinite.into_inner(), self.present.into_inner()) {
             (usize::MAX, usize::MAX, 0) => Err(RowError::Empty { row, input }),
             (usize::MAX, usize::MAX, present) => {
-                let read = |pairs: Vec<AtomicU64>| -> Vec<Pair> {
-                    pairs.into_iter().map(|bits| Pair::from_bits(bits.into_inner())).collect()
+                let best = self.top.sorted();
+                let mut blocks = self.pairs;
+                let (max, total) = match (blocks.is_empty(), best.first()) {
+                    (false, _) => to_masses(&mut blocks),
+                    (true, first) => (first.map_or(0.0, |ranked| ranked.x()), 0),
                 };
-                let pairs = read(self.pairs);
-                let Mass { max, total } = Mass::of(&pairs);
-                Ok(Surveyed {
-                    plan: self.plan,
-                    max,
-                    total,
-                    pairs,
-                    present,
-                    best: self.top.into_inner().expect("no thread panicked").sorted(),
-                    winner: self.race.map(|race| race.winner()),
-                    raw: self.raw_pairs.map(|pairs| Mass::of(&read(pairs))),
-                })
+                let raw = match &self.plan.forced {
+                    Some(forced) => forced.raw,
+                    None => self.plan.sampling.raw_logprobs.then(|| raw_mass(self.raw_pairs)),
+                };
+                let winner = self.race.map(|race| race.winner());
+                Ok(Surveyed { plan: self.plan, max, total, blocks, present, best, winner, raw })
             }
             (usize::MAX, id, _) => Err(RowError::Infinite { row, input, id }),
             (id, ..) => Err(RowError::Nan { row, input, id }),
@@ -121,41 +154,77 @@ impl<'r> Survey<'r> {
     }
 }
 
+/// Turns the pair of each block into its mass. Returns the greatest x and the total.
+fn to_masses(pairs: &mut Words) -> (f32, u64) {
+    let pair = Pair::from_bits;
+    let max = pairs.iter().map(|bits| pair(bits).max).fold(f32::NEG_INFINITY, f32::max);
+    pairs.change(|bits| pair(bits).mass(max));
+    (max, pairs.iter().sum())
+}
+
+fn raw_mass(mut pairs: Words) -> Mass {
+    let (max, total) = to_masses(&mut pairs);
+    Mass { max, total }
+}
+
+/// The unprocessed logits that count: whatever a masked id holds must not spoil the sum of the others.
+fn sound(logits: &Block) -> Block {
+    logits.map(|l| if l < f32::INFINITY { l } else { f32::NEG_INFINITY })
+}
+
 impl Visit for Survey<'_> {
-    type Local = (usize, Top);
+    type Local = usize;
 
-    fn row(&self) -> usize {
-        self.plan.row
+    fn plan(&self) -> &Plan<'_> {
+        self.plan
     }
 
-    fn valid(&self) -> usize {
-        self.plan.valid
+    fn local(&self) -> usize {
+        0
     }
 
-    fn local(&self) -> Self::Local {
-        (0, Top::new(self.plan.listed(), Ranked::FIRST))
+    fn block(&self, present: &mut usize, block: usize, logits: &Block) {
+        if !self.raw_pairs.is_empty() {
+            self.raw_pairs.set(block, scale(&sound(logits), 1.0).pair.to_bits());
+        }
+        self.look(present, block, &self.plan.staged(block, logits));
     }
 
-    fn block(&self, (present, top): &mut Self::Local, block: usize, logits: &Block) {
-        let scaled = scale(logits, self.plan.sampling.inverse_temperature);
-        if scaled.bad {
-            return self.judge(block, logits, &scaled.x);
-        }
-        *present += scaled.present as usize;
-        self.pairs[block].store(scaled.pair.to_bits(), Relaxed);
-        if let Some(raw_pairs) = &self.raw_pairs {
-            raw_pairs[block].store(scale(logits, 1.0).pair.to_bits(), Relaxed);
-        }
-        if let Some(race) = &self.race {
-            race.scaled(block, &scaled);
-        }
-        if top.may_hold(scaled.pair.max) {
-            top.offer((block * BLOCK) as u32, &scaled.x);
-        }
-    }
-
-    fn merge(&self, (present, top): Self::Local) {
+    fn merge(&self, present: usize) {
         self.present.fetch_add(present, Relaxed);
-        self.top.lock().expect("no thread panicked").merge(top);
+    }
+
+    fn write(&self, ids: &Range<usize>, out: &mut Writer) {
+        for figure in [&self.first_nan, &self.first_infinite, &self.present] {
+            out.u64(figure.load(Relaxed) as u64);
+        }
+        self.pairs.write(ids, out);
+        self.raw_pairs.write(ids, out);
+        if let Some(race) = &self.race {
+            race.write(out);
+        }
+        out.list(self.top.snapshot().into_iter().map(|ranked| ranked.0));
+    }
+
+    fn read(&self, ids: &Range<usize>, from: &mut Reader) -> Result<(), Damaged> {
+        let mut figure = || usize::try_from(from.u64()?).map_err(|_| Damaged);
+        self.first_nan.fetch_min(figure()?, Relaxed);
+        self.first_infinite.fetch_min(figure()?, Relaxed);
+        let present = figure()?;
+        if present > ids.len() {
+            return Err(Damaged);
+        }
+        self.present.fetch_add(present, Relaxed);
+        self.pairs.read(ids, from, Pair::is_sound)?;
+        self.raw_pairs.read(ids, from, Pair::is_sound)?;
+        if let Some(race) = &self.race {
+            race.read(ids, from)?;
+        }
+        let listed = from.list(self.top.capacity())?;
+        if !listed.iter().all(|key| Ranked(*key).is_sound(ids)) {
+            return Err(Damaged);
+        }
+        self.top.extend(listed.into_iter().map(Ranked));
+        Ok(())
     }
 }

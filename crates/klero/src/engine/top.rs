@@ -1,51 +1,45 @@
 //! The best ids of a row, as many as fit, and how far down the list is complete.
 
 use crate::order::Ranked;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The best ids below a ceiling. Every id above `floor` and below the ceiling that was offered is on the list.
+/// Ids that are let in between two cuts of a full list, so that a cut costs a constant for each.
+const SLACK: usize = 256;
+
+/// The best ids. Every id above `floor` that was offered is on the list.
 #[derive(Clone, Debug)]
 pub(crate) struct Top {
     capacity: usize,
-    ceiling: Ranked,
     floor: Ranked,
     ids: Vec<Ranked>,
 }
 
 impl Top {
-    /// Lists at most `capacity` ids behind `ceiling`.
-    pub(crate) fn new(capacity: usize, ceiling: Ranked) -> Self {
-        Self { capacity, ceiling, floor: Ranked::LAST, ids: Vec::new() }
+    /// Lists at most `capacity` ids.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { capacity, floor: Ranked::LAST, ids: Vec::new() }
     }
 
-    /// Whether an id with this x could be listed.
-    pub(crate) fn may_hold(&self, x: f32) -> bool {
-        self.capacity > 0 && x > f32::NEG_INFINITY && Ranked::new(x, 0) > self.floor
-    }
-
-    /// Offers the ids of a block.
-    pub(crate) fn offer(&mut self, first_id: u32, x: &[f32]) {
-        for (id, &x) in (first_id..).zip(x) {
-            let ranked = Ranked::new(x, id);
-            if x > f32::NEG_INFINITY && ranked > self.floor && ranked < self.ceiling {
-                self.ids.push(ranked);
-            }
+    /// Offers an id with x greater than −∞.
+    pub(crate) fn offer(&mut self, ranked: Ranked) {
+        if ranked > self.floor && self.capacity > 0 {
+            self.ids.push(ranked);
         }
-        // Twice the capacity is let in between two cuts, so that a cut costs a constant for each id.
-        if self.ids.len() >= 2 * self.capacity + x.len() {
+        if self.ids.len() > self.capacity + SLACK {
             self.cut();
         }
     }
 
     pub(crate) fn merge(&mut self, other: Self) {
-        self.floor = self.floor.max(other.floor);
-        self.ids.extend(other.ids);
-        self.ids.retain(|ranked| *ranked > self.floor);
-        self.cut();
+        other.ids.into_iter().for_each(|ranked| self.offer(ranked));
     }
 
     /// The list, best first.
     pub(crate) fn sorted(mut self) -> Vec<Ranked> {
+        self.cut();
         self.ids.sort_unstable_by(|a, b| b.cmp(a));
+        self.ids.shrink_to_fit();
         self.ids
     }
 
@@ -58,6 +52,58 @@ impl Top {
     }
 }
 
+/// A list that several threads fill. One a row and not one a thread, since memory must not grow with the threads.
+pub(crate) struct SharedTop {
+    capacity: usize,
+    floor: AtomicU64,
+    top: Mutex<Top>,
+}
+
+impl SharedTop {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { capacity, floor: AtomicU64::new(Ranked::LAST.0), top: Mutex::new(Top::new(capacity)) }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Offers the ids of a block whose greatest x is `max`.
+    pub(crate) fn offer(&self, first_id: u32, x: &[f32], max: f32) {
+        let floor = Ranked(self.floor.load(Relaxed));
+        if self.capacity == 0 || max == f32::NEG_INFINITY || Ranked::new(max, first_id) <= floor {
+            return;
+        }
+        let mut top = self.open();
+        for (id, &x) in (first_id..).zip(x) {
+            if x > f32::NEG_INFINITY {
+                top.offer(Ranked::new(x, id));
+            }
+        }
+        self.floor.store(top.floor.0, Relaxed);
+    }
+
+    /// Offers ids that another list holds.
+    pub(crate) fn extend(&self, ids: impl IntoIterator<Item = Ranked>) {
+        let mut top = self.open();
+        ids.into_iter().for_each(|ranked| top.offer(ranked));
+    }
+
+    /// The list so far.
+    pub(crate) fn snapshot(&self) -> Vec<Ranked> {
+        self.open().clone().sorted()
+    }
+
+    /// The list, best first.
+    pub(crate) fn sorted(self) -> Vec<Ranked> {
+        self.top.into_inner().unwrap_or_else(PoisonError::into_inner).sorted()
+    }
+
+    fn open(&self) -> MutexGuard<'_, Top> {
+        self.top.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,15 +113,18 @@ mod tests {
         let x: Vec<f32> = (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 22) as f32).collect();
         let mut truth: Vec<Ranked> = x.iter().zip(0..).map(|(x, id)| Ranked::new(*x, id)).collect();
         truth.sort_unstable_by(|a, b| b.cmp(a));
-        for capacity in [1, 7, 100, 4999, 5000, 6000] {
-            let mut parts = [Top::new(capacity, truth[3]), Top::new(capacity, truth[3])];
+        for capacity in [0, 1, 7, 100, 4999, 5000, 6000] {
+            let (shared, mut own) = (SharedTop::new(capacity), Top::new(capacity));
             for (i, chunk) in x.chunks(64).enumerate() {
-                parts[i % 2].offer(i as u32 * 64, chunk);
+                let first = i as u32 * 64;
+                match i % 2 {
+                    0 => shared.offer(first, chunk, chunk.iter().copied().fold(0.0, f32::max)),
+                    _ => chunk.iter().zip(first..).for_each(|(x, id)| own.offer(Ranked::new(*x, id))),
+                }
             }
-            let [mut all, other] = parts;
-            all.merge(other);
-            let wanted = &truth[4..(4 + capacity).min(5000)];
-            assert_eq!(all.sorted(), wanted);
+            shared.extend(own.sorted());
+            assert_eq!(shared.snapshot(), truth[..capacity.min(5000)]);
+            assert_eq!(shared.sorted(), truth[..capacity.min(5000)]);
         }
     }
 }

@@ -137,7 +137,7 @@ impl Case {
             .with_stream(self.stream)
             .with_vocabulary(self.logits.len());
         match &self.draft {
-            Some(draft) => row.with_draft(Draft { token: draft.token, logprobs: &draft.logprobs, delta: draft.delta }),
+            Some(draft) => row.with_draft(Draft::new(draft.token, &draft.logprobs).with_delta(draft.delta)),
             None => row,
         }
     }

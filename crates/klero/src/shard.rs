@@ -1,0 +1,215 @@
+//! A vocabulary cut into shards, each on a machine or device of its own.
+//!
+//! Every shard runs the same draw over its own ids. Where the draw needs to know what the others hold, it stops with a
+//! message; once the messages of all shards are there it goes on. All shards arrive at the same outcomes, bit for bit those
+//! of a single one. What a message holds follows from what the rows ask for: 8 bytes a row for a Gumbel draw whose token
+//! alone is wanted, the pairs (m, S) of its blocks where sums decide or logprobs are wanted, and the best ids where filters
+//! are set. As a rule there are one or two rounds; a flat row under top-p takes more.
+
+use crate::engine::Outcomes;
+use crate::engine::exchange::{Exchange, Mailbox, Messages};
+use crate::mass::BLOCK;
+use crate::{Error, MAX_VOCABULARY, Outcome, RowError};
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+/// Where a shard lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// Its first id, a multiple of 64.
+    pub first: usize,
+    /// The ids of all shards together.
+    pub vocabulary: usize,
+}
+
+/// How far a draw over shards has come.
+///
+/// ```
+/// use klero::{Error, Logits, Row, SamplingParams, Shard, ShardStep};
+/// let values: Vec<f32> = (0..200).map(|i| (i as f32 * 0.37).sin() * 4.0).collect();
+/// let params = SamplingParams { top_p: 0.9, seed: Some(3), ..Default::default() };
+/// let rows = [Row::new(params.check().unwrap(), 12)];
+///
+/// // Two shards. In an engine each is on a device of its own, and an all-gather carries the messages.
+/// let (low, high) = values.split_at(128);
+/// let shard = |first| Shard { first, vocabulary: 200 };
+/// let mut steps = [
+///     Logits::new(low, 1, 128)?.batch().shard(shard(0), &rows)?,
+///     Logits::new(high, 1, 72)?.batch().shard(shard(128), &rows)?,
+/// ];
+/// let outcomes = loop {
+///     let messages: Vec<Vec<u8>> = steps.iter().filter_map(|step| step.message().map(<[u8]>::to_vec)).collect();
+///     let [a, b] = steps;
+///     steps = [a.merge(&messages)?, b.merge(&messages)?];
+///     if let [ShardStep::Done(a), ShardStep::Done(b)] = &steps {
+///         assert_eq!(a, b);
+///         break a.clone();
+///     }
+/// };
+/// assert_eq!(outcomes, Logits::new(&values, 1, 200)?.draw(&rows)?);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+pub enum ShardStep<'a> {
+    /// The shards must hear of each other.
+    Exchange(ShardDraw<'a>),
+    /// The outcomes, the same for every shard.
+    Done(Vec<Result<Outcome, RowError>>),
+}
+
+/// A draw that waits for the messages of all shards.
+pub struct ShardDraw<'a> {
+    part: Part,
+    mailbox: Mailbox,
+    message: Vec<u8>,
+    draw: Pin<Box<dyn Future<Output = Result<Outcomes, Error>> + Send + 'a>>,
+}
+
+impl<'a> ShardStep<'a> {
+    /// Starts a draw, which is given its way to the other shards.
+    pub(crate) fn begin<F>(part: Part, draw: impl FnOnce(Exchange, Range<usize>) -> F) -> Result<Self, Error>
+    where
+        F: Future<Output = Result<Outcomes, Error>> + Send + 'a,
+    {
+        let mailbox = Mailbox::default();
+        let ids = part.ids.clone();
+        let draw = Box::pin(draw(Exchange::Shards(ids.clone(), mailbox.clone()), ids));
+        ShardDraw { part, mailbox, message: Vec::new(), draw }.go_on()
+    }
+
+    /// The message that must reach all shards; None where the draw is done.
+    pub fn message(&self) -> Option<&[u8]> {
+        match self {
+            Self::Exchange(draw) => Some(&draw.message),
+            Self::Done(_) => None,
+        }
+    }
+
+    /// Goes on with the messages of all shards, this one's among them, in any order. A draw that is done stays so.
+    ///
+    /// # Errors
+    /// [`Error::Shards`] if they do not belong together, or one is damaged.
+    pub fn merge(self, messages: &[impl AsRef<[u8]>]) -> Result<Self, Error> {
+        match self {
+            Self::Exchange(draw) => draw.merge(messages),
+            Self::Done(_) => Ok(self),
+        }
+    }
+
+    /// Runs a draw to its end: `all_gather` takes this shard's message and returns those of all.
+    ///
+    /// # Errors
+    /// As [`ShardStep::merge`], and what `all_gather` fails with.
+    pub fn finish<E: From<Error>>(
+        mut self,
+        mut all_gather: impl FnMut(&[u8]) -> Result<Vec<Vec<u8>>, E>,
+    ) -> Result<Vec<Result<Outcome, RowError>>, E> {
+        loop {
+            match self {
+                Self::Done(outcomes) => return Ok(outcomes),
+                Self::Exchange(draw) => {
+                    let messages = all_gather(&draw.message)?;
+                    self = draw.merge(&messages)?;
+                }
+            }
+        }
+    }
+}
+
+impl<'a> ShardDraw<'a> {
+    fn merge(self, messages: &[impl AsRef<[u8]>]) -> Result<ShardStep<'a>, Error> {
+        self.mailbox.bring(self.part.others(messages)?);
+        self.go_on()
+    }
+
+    fn go_on(mut self) -> Result<ShardStep<'a>, Error> {
+        match self.draw.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcomes) => Ok(ShardStep::Done(outcomes?)),
+            Poll::Pending => {
+                self.message = self.part.header().to_vec();
+                self.message.extend(self.mailbox.take().expect("a draw that waits has left a message"));
+                self.part.round += 1;
+                Ok(ShardStep::Exchange(self))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for ShardDraw<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ShardDraw of ids {:?}, round {}", self.part.ids, self.part.round)
+    }
+}
+
+/// What a shard says of itself at the head of each message.
+pub(crate) struct Part {
+    ids: Range<usize>,
+    vocabulary: usize,
+    rows: usize,
+    round: u64,
+}
+
+const MAGIC: u64 = u64::from_le_bytes(*b"klero\0\0\x01");
+const HEADER: usize = 6 * 8;
+
+impl Part {
+    /// A shard of `width` ids.
+    pub(crate) fn new(shard: Shard, width: usize, rows: usize) -> Result<Self, Error> {
+        let Shard { first, vocabulary } = shard;
+        if vocabulary > MAX_VOCABULARY {
+            return Err(Error::Vocabulary(vocabulary));
+        }
+        let end = first.saturating_add(width);
+        if !first.is_multiple_of(BLOCK) || end > vocabulary || (end < vocabulary && !end.is_multiple_of(BLOCK)) {
+            let rule = "shards must begin and end at multiples of 64, the last at the vocabulary";
+            return Err(Error::Shards(format!("ids {first}..{end} of a vocabulary of {vocabulary}: {rule}")));
+        }
+        Ok(Self { ids: first..end, vocabulary, rows, round: 0 })
+    }
+
+    fn header(&self) -> [u8; HEADER] {
+        let numbers = [self.ids.start, self.ids.end, self.vocabulary, self.rows].map(|number| number as u64);
+        let mut header = [0; HEADER];
+        for (bytes, number) in header.chunks_exact_mut(8).zip([MAGIC, self.round].into_iter().chain(numbers)) {
+            bytes.copy_from_slice(&number.to_le_bytes());
+        }
+        header
+    }
+
+    /// The bodies of the other shards' messages, each with its ids, after a look at all headers.
+    fn others(&self, messages: &[impl AsRef<[u8]>]) -> Result<Messages, Error> {
+        let mut all = Vec::with_capacity(messages.len());
+        for message in messages {
+            all.push((self.ids_of(message.as_ref())?, message.as_ref()[HEADER..].to_vec()));
+        }
+        all.sort_by_key(|(ids, _)| (ids.start, ids.end));
+        let end = all.iter().try_fold(0, |end, (ids, _)| (ids.start == end).then_some(ids.end));
+        if end != Some(self.vocabulary) {
+            let found: Vec<_> = all.iter().map(|(ids, _)| ids).collect();
+            return Err(Error::Shards(format!("ids {found:?} do not make up a vocabulary of {}", self.vocabulary)));
+        }
+        let own = all.iter().position(|(ids, _)| *ids == self.ids);
+        all.remove(own.ok_or_else(|| Error::Shards("this shard's own message is missing".to_owned()))?);
+        Ok(all)
+    }
+
+    /// The ids of the shard that sent a message of this round.
+    fn ids_of(&self, message: &[u8]) -> Result<Range<usize>, Error> {
+        let wrong = |what: &str| Error::Shards(format!("a message is {what}"));
+        let header = message.get(..HEADER).ok_or_else(|| wrong("too short"))?;
+        let mut numbers = header.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        let mut next = || numbers.next().unwrap_or_default();
+        if next() != MAGIC {
+            return Err(wrong("not one of this version"));
+        }
+        let (round, start, end) = (next() + 1, next() as usize, next() as usize);
+        if (round, next() as usize, next() as usize) != (self.round, self.vocabulary, self.rows) {
+            return Err(wrong("of another round, vocabulary or number of rows"));
+        }
+        if start > end || end > self.vocabulary || !start.is_multiple_of(BLOCK) {
+            return Err(wrong("of a shard that cannot be"));
+        }
+        Ok(start..end)
+    }
+}
