@@ -1,5 +1,5 @@
 //! Which ids may be drawn (law, point 3): rank all ids once, then cut the list by top-p, top-k and min-p, in this
-//! order.
+//! order or the other.
 
 use crate::{Margin, Params};
 
@@ -17,16 +17,29 @@ pub(crate) fn keep(x: &[f64], ranked: &[usize], params: &Params, margin: &mut Ma
     let top_k = usize::try_from(params.top_k).unwrap_or(usize::MAX);
 
     let mut kept = ranked.to_vec();
-    cut_by_mass(&mut kept, weight, params.top_p, top_k, margin);
-    kept.truncate(top_k);
-    cut_by_ratio(&mut kept, weight, params.min_p, margin);
+    if params.min_p_first {
+        cut_by_ratio(&mut kept, weight, params.min_p, margin);
+        kept.truncate(top_k);
+        cut_by_mass(&mut kept, weight, params.top_p, usize::MAX, |before, limit| before >= limit, margin);
+    } else {
+        cut_by_mass(&mut kept, weight, params.top_p, top_k, |before, limit| before > limit, margin);
+        kept.truncate(top_k);
+        cut_by_ratio(&mut kept, weight, params.min_p, margin);
+    }
     kept
 }
 
-/// top-p: removes an id whose mass before it is greater than `top_p` of the whole mass.
+/// top-p: removes an id whose mass before it is `beyond` the limit, `top_p` of the mass of `ids`.
 ///
 /// The first id is never in question, nor is any id that top-k removes afterwards.
-fn cut_by_mass(ids: &mut Vec<usize>, weight: impl Fn(usize) -> f64, top_p: f64, top_k: usize, margin: &mut Margin) {
+fn cut_by_mass(
+    ids: &mut Vec<usize>,
+    weight: impl Fn(usize) -> f64,
+    top_p: f64,
+    top_k: usize,
+    beyond: impl Fn(f64, f64) -> bool,
+    margin: &mut Margin,
+) {
     if top_p == 1.0 {
         return;
     }
@@ -37,7 +50,7 @@ fn cut_by_mass(ids: &mut Vec<usize>, weight: impl Fn(usize) -> f64, top_p: f64, 
         if (1..top_k).contains(&rank) {
             margin.see((before / total - top_p).abs());
         }
-        let stays = rank == 0 || before <= top_p * total;
+        let stays = rank == 0 || !beyond(before, top_p * total);
         before += weight(id);
         rank += 1;
         stays

@@ -92,7 +92,7 @@ pub struct DraftRow {
 impl DraftRow {
     /// The same, borrowed, as [`draw`](crate::draw) takes it.
     pub fn as_draft(&self) -> Draft<'_> {
-        Draft { token: self.token, logprobs: &self.logprobs }
+        Draft::new(self.token, &self.logprobs)
     }
 }
 

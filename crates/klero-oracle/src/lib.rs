@@ -11,13 +11,14 @@
 //!
 //! | Law | Here |
 //! |---|---|
-//! | 1 order: mask, times 1/T | [`draw`] |
+//! | 1 order: penalties, bias, mask, force_top_k | `stages` |
+//! | 1 times 1/T | [`draw`] |
 //! | 2 parameters: f32, the clamp | [`Params::effective`] |
 //! | 3 filter | `filter` |
 //! | 5 hash, 6 noise | [`hash`] |
 //! | 6 both draws | `choose` |
 //! | 9 logprobs | [`draw`] |
-//! | 10 speculation by rejection | `verify` |
+//! | 10 speculation, by rejection and coupled | `verify` |
 //! | 11 bad rows | [`Status`] |
 //!
 //! ```
@@ -34,11 +35,13 @@ mod choose;
 mod filter;
 pub mod golden;
 pub mod hash;
+mod stages;
 mod verify;
 
 use hash::{Case, MTP_OFFSET, row_hash, uniform};
 
 pub use hash::Noise;
+pub use stages::Edits;
 pub use verify::Verification;
 
 /// How a token is drawn from the processed distribution.
@@ -61,6 +64,16 @@ pub struct Params {
     pub top_k: i64,
     /// In [0, 1); 0 is off.
     pub min_p: f64,
+    /// Whether min-p and top-k come first, and top-p then cuts what they leave, renormalised.
+    pub min_p_first: bool,
+    /// ρ > 0; 1 is off.
+    pub repetition_penalty: f64,
+    /// 0 is off.
+    pub frequency_penalty: f64,
+    /// 0 is off.
+    pub presence_penalty: f64,
+    /// How many of the largest logits take part at all; 0 is all.
+    pub force_top_k: usize,
     /// How to draw.
     pub draw: Draw,
     /// The seed of the request.
@@ -81,6 +94,11 @@ impl Default for Params {
             top_p: 1.0,
             top_k: -1,
             min_p: 0.0,
+            min_p_first: false,
+            repetition_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            force_top_k: 0,
             draw: Draw::Gumbel,
             seed: 0,
             position: 0,
@@ -106,6 +124,9 @@ impl Params {
             top_p: rounded(top_p),
             top_k,
             min_p: rounded(min_p),
+            repetition_penalty: rounded(self.repetition_penalty),
+            frequency_penalty: rounded(self.frequency_penalty),
+            presence_penalty: rounded(self.presence_penalty),
             seed,
             mtp: false,
             ..*self
@@ -113,27 +134,49 @@ impl Params {
     }
 }
 
-/// A draft for one row: its token and the distribution that token came from.
+/// A draft for one row: its token and how that came about.
 #[derive(Clone, Copy, Debug)]
 pub struct Draft<'a> {
     /// The token, −1 for none.
     pub token: i64,
-    /// The draft's logprob of every id.
-    pub logprobs: &'a [f32],
+    /// Where it came from.
+    pub proposal: Proposal<'a>,
 }
 
-impl Draft<'_> {
+/// Where a drafted token came from.
+#[derive(Clone, Copy, Debug)]
+pub enum Proposal<'a> {
+    /// A distribution: the draft's logprob of every id.
+    Distribution(&'a [f32]),
+    /// A guess: the distribution that holds nothing but the token.
+    OneHot,
+    /// The same random numbers as the row's own draw.
+    Coupled,
+}
+
+impl<'a> Draft<'a> {
+    /// A token drawn from a distribution.
+    pub fn new(token: i64, logprobs: &'a [f32]) -> Self {
+        Self { token, proposal: Proposal::Distribution(logprobs) }
+    }
+
     fn token(&self) -> Option<usize> {
         usize::try_from(self.token).ok()
     }
 
-    /// The logprob of `id`, −∞ outside the vocabulary.
+    /// The logprob of `id`, −∞ outside the vocabulary and without a distribution.
     fn logprob(&self, id: usize) -> f64 {
-        self.logprobs.get(id).map_or(f64::NEG_INFINITY, |&d| f64::from(d))
+        match self.proposal {
+            Proposal::Distribution(logprobs) => logprobs.get(id).map_or(f64::NEG_INFINITY, |&d| f64::from(d)),
+            Proposal::OneHot | Proposal::Coupled => f64::NEG_INFINITY,
+        }
     }
 
     fn probability(&self, id: usize) -> f64 {
-        self.logprob(id).exp()
+        match self.proposal {
+            Proposal::Distribution(_) => self.logprob(id).exp(),
+            Proposal::OneHot | Proposal::Coupled => f64::from(u8::from(self.token() == Some(id))),
+        }
     }
 }
 
@@ -171,6 +214,12 @@ pub struct Outcome {
     pub noise: Option<Noise>,
     /// What became of the draft, if there was one.
     pub verification: Option<Verification>,
+    /// −Σ p ln p of the processed distribution.
+    pub entropy: f64,
+    /// Its greatest probability.
+    pub largest_probability: f64,
+    /// Σ p of the kept ids whose x is smaller than the token's.
+    pub smaller_probability: f64,
     /// The distance of the nearest decision to its boundary, in units an f32 implementation is accurate in: of a
     /// probability for top-p, min-p and sums that run against u, of the score for Gumbel; and relative to the
     /// probabilities at hand for the accept test and for Gumbel's draw from the residual. +∞ where nothing was close
@@ -186,14 +235,23 @@ pub struct Outcome {
 ///
 /// With a draft the row is a verification step: the draft's token is tested and replaced if rejected.
 pub fn draw(logits: &[f32], valid: usize, params: &Params, draft: Option<&Draft>) -> Result<Outcome, Status> {
+    draw_edited(logits, valid, params, &Edits::default(), draft)
+}
+
+/// As [`draw`], from logits that `edits` change.
+pub fn draw_edited(
+    raw: &[f32],
+    valid: usize,
+    params: &Params,
+    edits: &Edits,
+    draft: Option<&Draft>,
+) -> Result<Outcome, Status> {
     let params = params.effective();
-    let logits = masked(logits, valid);
-    let x = scaled(&logits, params.temperature as f32);
-    judge(&logits, &x)?;
+    let staged = stages::stage(raw, valid, &params, edits)?;
+    let x = scaled(&staged.logits, params.temperature as f32)?;
     if let Some(draft) = draft {
-        judge_draft(&logits, draft)?;
+        judge_draft(&staged.unmasked, draft)?;
     }
-    let x = widened(&x);
 
     let mut margin = Margin::new();
     let ranked = filter::ranked(&x);
@@ -206,32 +264,37 @@ pub fn draw(logits: &[f32], valid: usize, params: &Params, draft: Option<&Draft>
 
     let z = row_hash(params.seed, params.position, Case::Draw);
     let (token, noise, verified) = match draft {
-        None => {
-            let (token, noise) = draw_fresh(&x, &probabilities, &kept_ids, z, params.draw, &mut margin);
-            (token, noise, None)
-        }
-        Some(draft) => {
+        Some(draft) if !matches!(draft.proposal, Proposal::Coupled) => {
             let contest = verify::Contest { target: &probabilities, kept: &kept_ids, draft, params: &params };
             let verified = contest.verify(&mut margin);
-            (verified.token, verified.noise, Some((verified.verification, verified.residual)))
+            (verified.token, verified.noise, Some((verified.verification, Some(verified.residual))))
+        }
+        _ => {
+            let (token, noise) = draw_fresh(&x, &probabilities, &kept_ids, z, params.draw, &mut margin);
+            let coupled = draft.map(|draft| (verify::coupled(draft, token, &probabilities, &params), None));
+            (token, noise, coupled)
         }
     };
     let (verification, residual) = verified.unzip();
-    let raw = widened(&logits);
+    let (raw_logprob, smaller) = (raw_logprob(&raw[..valid.min(raw.len())], token), kept_ids.iter().filter(|&&id| x[id] < x[token]));
+    let surprise = |&&id: &&usize| -probabilities[id] * processed.logprob(x[id]);
     Ok(Outcome {
         token,
         logprob: processed.logprob(x[token]),
-        raw_logprob: Softmax::of(&raw, &ranked).logprob(raw[token]),
+        raw_logprob,
         kept: kept_ids.len(),
-        kept_ids,
         log_normalizer: Softmax::of(&x, &ranked).log_normalizer(),
         uniform: uniform(z),
         row_hash: z,
         noise,
         verification,
+        entropy: kept_ids.iter().filter(|&&id| probabilities[id] > 0.0).map(|id| surprise(&id)).sum(),
+        largest_probability: probabilities[kept_ids[0]],
+        smaller_probability: smaller.map(|&id| probabilities[id]).sum(),
         margin: margin.smallest(),
+        kept_ids,
         probabilities,
-        residual,
+        residual: residual.flatten(),
     })
 }
 
@@ -256,41 +319,35 @@ fn draw_fresh(
     }
 }
 
-/// The logits with −∞ from id `valid` on.
-fn masked(logits: &[f32], valid: usize) -> Vec<f32> {
-    let ids = 0..logits.len();
-    ids.map(|id| if id < valid { logits[id] } else { f32::NEG_INFINITY }).collect()
-}
-
-/// x = l · (1/T), reciprocal and product in f32; masked ids are not multiplied.
-fn scaled(logits: &[f32], temperature: f32) -> Vec<f32> {
+/// x = l · (1/T), reciprocal and product in f32, or what is wrong with it; ids at −∞ are not multiplied.
+fn scaled(logits: &[f32], temperature: f32) -> Result<Vec<f64>, Status> {
     let reciprocal = 1.0 / temperature;
     let scale = |&l: &f32| if l == f32::NEG_INFINITY { l } else { l * reciprocal };
-    logits.iter().map(scale).collect()
-}
-
-/// Refuses a row by its unmasked logits and what became of them.
-fn judge(logits: &[f32], x: &[f32]) -> Result<(), Status> {
-    let unmasked = || (0..logits.len()).filter(|&id| logits[id] != f32::NEG_INFINITY);
-    if let Some(id) = unmasked().find(|&id| logits[id].is_nan()) {
-        return Err(Status::Nan(id));
-    }
-    if let Some(id) = unmasked().find(|&id| x[id].is_infinite()) {
+    let x: Vec<f32> = logits.iter().map(scale).collect();
+    let left = || (0..logits.len()).filter(|&id| logits[id] != f32::NEG_INFINITY);
+    if let Some(id) = left().find(|&id| x[id].is_infinite()) {
         return Err(Status::Infinite(id));
     }
-    unmasked().next().map(|_| ()).ok_or(Status::Empty)
+    left().next().map(|_| widened(&x)).ok_or(Status::Empty)
 }
 
-/// Refuses a draft by its logprobs at the target's unmasked ids. One without any mass there is merely useless.
-fn judge_draft(logits: &[f32], draft: &Draft) -> Result<(), Status> {
-    let unmasked = || (0..logits.len()).filter(|&id| logits[id] != f32::NEG_INFINITY);
-    if let Some(id) = unmasked().find(|&id| draft.logprob(id).is_nan()) {
+/// Refuses a draft by its logprobs at the ids that the mask leaves. One without any mass there is merely useless.
+fn judge_draft(unmasked: &[bool], draft: &Draft) -> Result<(), Status> {
+    let judged = || (0..unmasked.len()).filter(|&id| unmasked[id]);
+    if let Some(id) = judged().find(|&id| draft.logprob(id).is_nan()) {
         return Err(Status::Nan(id));
     }
-    match unmasked().find(|&id| draft.logprob(id) > 1e-3) {
+    match judged().find(|&id| draft.logprob(id) > 1e-3) {
         Some(id) => Err(Status::Infinite(id)),
         None => Ok(()),
     }
+}
+
+/// The logprob of the token among the unprocessed logits; a masked id that holds NaN or +∞ takes no part.
+fn raw_logprob(raw: &[f32], token: usize) -> f64 {
+    let sound = |&l: &f32| if l < f32::INFINITY { f64::from(l) } else { f64::NEG_INFINITY };
+    let raw: Vec<f64> = raw.iter().map(sound).collect();
+    Softmax::of(&raw, &filter::ranked(&raw)).logprob(raw[token])
 }
 
 fn widened(values: &[f32]) -> Vec<f64> {

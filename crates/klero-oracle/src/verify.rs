@@ -44,6 +44,18 @@ pub(crate) struct Verified {
     pub residual: Vec<f64>,
 }
 
+/// What becomes of a draft that shares the row's random numbers: it is accepted if it is the row's own `token`.
+pub(crate) fn coupled(draft: &Draft, token: usize, target: &[f64], params: &Params) -> Verification {
+    let hash = |case| uniform(row_hash(params.seed, params.position, case));
+    Verification {
+        accepted: draft.token() == Some(token),
+        accept_probability: draft.token().map_or(0.0, |id| target[id]),
+        draft_logprob: f64::NEG_INFINITY,
+        accept_uniform: hash(Case::Accept),
+        residual_uniform: hash(Case::Residual),
+    }
+}
+
 impl Contest<'_> {
     /// Tests the draft's token and, if it fails, draws from the residual.
     pub(crate) fn verify(&self, margin: &mut Margin) -> Verified {

@@ -1,8 +1,9 @@
 //! Worked cases of the law, small enough to check by hand.
 
 use klero_oracle::golden::{Generator, Kind};
+use klero_oracle::hash::sample_seed;
 use klero_oracle::hash::{Case, noise, row_hash, splitmix64};
-use klero_oracle::{Draft, Draw, Outcome, Params, Status, draw};
+use klero_oracle::{Draft, Draw, Edits, Outcome, Params, Proposal, Status, draw, draw_edited};
 
 const NEG: f32 = f32::NEG_INFINITY;
 
@@ -110,14 +111,15 @@ fn statuses_and_their_precedence() {
 #[test]
 fn a_bad_draft_is_refused_where_the_target_is_unmasked() {
     let status = |draft: [f32; 3]| {
-        let draft = Draft { token: 0, logprobs: &draft };
-        draw(&[0.0, 0.0, NEG], 3, &Params::default(), Some(&draft)).map(|_| ()).unwrap_err()
+        let draft = Draft::new(0, &draft);
+        let edits = Edits { banned: &[2], ..Edits::default() };
+        draw_edited(&[0.0; 3], 3, &Params::default(), &edits, Some(&draft)).map(|_| ()).unwrap_err()
     };
     assert_eq!(status([0.1, f32::NAN, 0.0]), Status::Nan(1));
     assert_eq!(status([0.0, f32::INFINITY, f32::NAN]), Status::Infinite(1));
     assert_eq!(status([0.002, f32::INFINITY, 0.0]), Status::Infinite(0));
 
-    let elsewhere = Draft { token: 2, logprobs: &[NEG, NEG, 0.0] };
+    let elsewhere = Draft::new(2, &[NEG, NEG, 0.0]);
     let outcome = draw(&[0.0, 0.0, NEG], 3, &Params::default(), Some(&elsewhere)).unwrap();
     let verification = outcome.verification.unwrap();
     assert!(!verification.accepted && outcome.token < 2, "a draft of a masked token is only rejected");
@@ -190,7 +192,7 @@ fn rejection_by_hand() {
     let draft = logits_of(&[0.2, 0.6, 0.2]);
     for (draw_by, seed) in [Draw::Gumbel, Draw::InverseCdf].into_iter().flat_map(|d| (0..100).map(move |s| (d, s))) {
         let params = Params { draw: draw_by, seed, delta: 0.0, ..Params::default() };
-        let verify = |token| draw(&logits, 3, &params, Some(&Draft { token, logprobs: &draft })).unwrap();
+        let verify = |token| draw(&logits, 3, &params, Some(&Draft::new(token, &draft))).unwrap();
         let outcome = verify(1);
         let verification = outcome.verification.unwrap();
         assert!(close(verification.accept_probability, 0.7) && close(verification.draft_logprob, 0.6f64.ln()));
@@ -208,7 +210,7 @@ fn rejection_by_hand() {
 
 #[test]
 fn without_any_residual_the_best_token_is_taken() {
-    let draft = Draft { token: -1, logprobs: &[0.0, 0.0, 0.0] };
+    let draft = Draft::new(-1, &[0.0, 0.0, 0.0]);
     let params = Params { delta: 0.0, ..Params::default() };
     let outcome = draw(&[1.0, 2.0, 2.0], 3, &params, Some(&draft)).unwrap();
     assert_eq!((outcome.token, outcome.noise), (1, None));
@@ -227,7 +229,7 @@ fn verified_tokens_have_the_targets_distribution() {
         for seed in 0..ROWS {
             let params = Params { draw: draw_by, seed, delta: 0.0, ..Params::default() };
             let drafted = run(&draft, Params { mtp: true, ..params }).token;
-            let draft = Draft { token: drafted as i64, logprobs: &draft };
+            let draft = Draft::new(drafted as i64, &draft);
             counts[draw(&logits, 4, &params, Some(&draft)).unwrap().token] += 1;
         }
         for (id, p) in target.into_iter().enumerate() {
@@ -254,7 +256,7 @@ fn parameters_are_rounded_once_and_the_clamp_looks_at_the_value_given() {
 #[test]
 fn delta_is_what_a_perfect_draft_leaves() {
     let logits = logits_of(&[0.5, 0.5]);
-    let outcome = draw(&logits, 2, &Params::default(), Some(&Draft { token: -1, logprobs: &logits })).unwrap();
+    let outcome = draw(&logits, 2, &Params::default(), Some(&Draft::new(-1, &logits))).unwrap();
     let chance = outcome.verification.unwrap().accept_probability;
     assert!((chance - (-5e-5f64).exp()).abs() < 1e-7, "{chance}");
 }
@@ -302,7 +304,7 @@ fn wobbly_draw(row: u64, temperature: f32) -> Outcome {
     let proposal = generated(row + pick(8, 2) as u64);
     let sum: f64 = proposal.iter().map(|&l| f64::from(l).exp()).sum();
     let logprobs: Vec<f32> = proposal.iter().map(|&l| (f64::from(l) - sum.ln()) as f32).collect();
-    let draft = Draft { token: pick(12, vocab + 1) as i64 - 1, logprobs: &logprobs };
+    let draft = Draft::new(pick(12, vocab + 1) as i64 - 1, &logprobs);
     let draft = (pick(16, 3) > 0).then_some(draft);
     let params = Params {
         temperature: temperature.into(),
@@ -314,4 +316,146 @@ fn wobbly_draw(row: u64, temperature: f32) -> Outcome {
         ..Params::default()
     };
     draw(&logits, vocab, &params, draft.as_ref()).unwrap()
+}
+
+/// A row whose logits are edited.
+fn edited(logits: &[f32], params: Params, edits: Edits) -> Result<Outcome, Status> {
+    draw_edited(logits, logits.len(), &params, &edits, None)
+}
+
+#[test]
+fn penalties_look_at_the_sign_and_count_what_was_written() {
+    let params =
+        Params { repetition_penalty: 2.0, frequency_penalty: 0.5, presence_penalty: 0.25, ..Params::default() };
+    let edits = Edits { prompt: &[0, 1], output: &[1, 2, 2, 9], ..Edits::default() };
+    let outcome = edited(&[1.0, -1.0, 1.0, 1.0], params, edits).unwrap();
+    // 1 / 2; −1 · 2 − (0.5 + 0.25); 1 / 2 − (2 · 0.5 + 0.25); untouched.
+    let expected = Params::default();
+    let same = edited(&[0.5, -2.75, -0.75, 1.0], expected, Edits::default()).unwrap();
+    assert_eq!(outcome.probabilities, same.probabilities);
+}
+
+#[test]
+fn stages_follow_each_other() {
+    // The penalty comes before the bias: (−1 · 2) + 3 = 1, not (−1 + 3) / 2.
+    let params = Params { repetition_penalty: 2.0, ..Params::default() };
+    let edits = Edits { prompt: &[0], bias: &[(0, 3.0)], ..Edits::default() };
+    let outcome = edited(&[-1.0, 1.0], params, edits).unwrap();
+    assert!(close(outcome.probabilities[0], 0.5));
+    // A ban has the last word over a bias, and a mask over both.
+    let edits = Edits { bias: &[(0, 50.0), (1, 40.0)], banned: &[0], allowed: Some(&[0b1101]), ..Edits::default() };
+    assert_eq!(edited(&[0.0; 4], Params::default(), edits).unwrap().kept_ids, [2, 3]);
+    // −∞ stays −∞ under a bias.
+    let edits = Edits { bias: &[(0, 50.0)], ..Edits::default() };
+    assert_eq!(edited(&[NEG, 0.0], Params::default(), edits).unwrap().kept_ids, [1]);
+}
+
+#[test]
+fn force_top_k_counts_after_the_mask_and_before_temperature() {
+    let params = Params { force_top_k: 2, ..Params::default() };
+    let edits = Edits { banned: &[0], ..Edits::default() };
+    let outcome = edited(&[9.0, 1.0, 3.0, 1.0], params, edits).unwrap();
+    assert_eq!(outcome.kept_ids, [2, 1]);
+    // What it removes is in no sum.
+    assert!(close(outcome.log_normalizer, (3f64.exp() + 1f64.exp()).ln()));
+    // Logits apart that are one x: the larger logit counts, whatever its id.
+    let close_logits = [1.0, 1.0 + f32::EPSILON];
+    let params = Params { force_top_k: 1, temperature: 3e38, ..Params::default() };
+    assert_eq!(edited(&close_logits, params, Edits::default()).unwrap().kept_ids, [1]);
+}
+
+#[test]
+fn only_unmasked_ids_are_judged() {
+    let logits = [f32::NAN, f32::INFINITY, 0.0, 1e38];
+    let banned = |banned: &'static [u32]| Edits { banned, ..Edits::default() };
+    let status = |params, edits| {
+        edited(&logits, params, edits).map(|outcome| outcome.kept).unwrap_or_else(|error| match error {
+            Status::Nan(id) => 100 + id,
+            Status::Infinite(id) => 200 + id,
+            Status::Empty => 300,
+        })
+    };
+    let plain = Params::default();
+    assert_eq!(status(plain, banned(&[])), 100);
+    assert_eq!(status(plain, banned(&[0])), 201);
+    assert_eq!(status(plain, banned(&[0, 1])), 2);
+    assert_eq!(status(plain, banned(&[0, 1, 2, 3])), 300);
+    let biased = Edits { bias: &[(3, 3e38)], ..banned(&[0, 1]) };
+    assert_eq!(status(plain, biased), 203);
+    assert_eq!(status(Params { temperature: 0.1, ..plain }, banned(&[0, 1])), 203);
+    // Ids that force_top_k removes are judged too.
+    let edits = Edits { bias: &[(2, 1.0)], ..Edits::default() };
+    let forced = Params { force_top_k: 1, ..plain };
+    assert_eq!(edited(&[3.0, 1.0, f32::NAN], forced, edits).unwrap_err(), Status::Nan(2));
+    // A masked id that holds no number is not in the raw distribution either.
+    let outcome = edited(&[f32::NAN, 0.0, 0.0], plain, banned(&[0])).unwrap();
+    assert!(close(outcome.raw_logprob, 0.5f64.ln()));
+}
+
+#[test]
+fn the_other_order_cuts_to_k_first_and_leaves_equality_out() {
+    let logits = logits_of(&[0.5, 0.3, 0.2]);
+    let params = Params { top_k: 2, top_p: 0.55, ..Params::default() };
+    assert_eq!(run(&logits, params).kept_ids, [0, 1]);
+    assert_eq!(run(&logits, Params { min_p_first: true, ..params }).kept_ids, [0]);
+    let even = Params { top_p: 0.5, min_p_first: true, ..Params::default() };
+    assert_eq!(run(&[1.0; 4], even).kept_ids, [0, 1]);
+    assert_eq!(run(&[1.0; 4], Params { top_p: 1e-30, ..even }).kept_ids, [0]);
+    assert_eq!(run(&[1.0; 4], Params { top_p: 1.0, ..even }).kept_ids, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_guess_is_accepted_at_the_targets_probability() {
+    let logits = logits_of(&[0.5, 0.3, 0.2]);
+    let guess = Draft { token: 1, proposal: Proposal::OneHot };
+    let (mut accepted, mut replaced) = (0, [0, 0, 0]);
+    for position in 0..4000 {
+        let params = Params { position, delta: 0.0, ..Params::default() };
+        let outcome = draw(&logits, 3, &params, Some(&guess)).unwrap();
+        let verification = outcome.verification.unwrap();
+        assert!(close(verification.accept_probability, 0.3));
+        if verification.accepted {
+            accepted += 1;
+        } else {
+            replaced[outcome.token] += 1;
+        }
+    }
+    assert!((1080..1320).contains(&accepted), "{accepted} of 4000");
+    assert_eq!(replaced[1], 0, "a guess is never replaced by itself");
+    let nothing = Draft { token: -1, proposal: Proposal::OneHot };
+    let outcome = draw(&logits, 3, &Params::default(), Some(&nothing)).unwrap();
+    assert!(close(outcome.residual.unwrap()[0], 0.5));
+}
+
+#[test]
+fn a_coupled_draft_changes_no_token() {
+    let logits = logits_of(&[0.5, 0.3, 0.2]);
+    for position in 0..50 {
+        let params = Params { position, ..Params::default() };
+        let plain = run(&logits, params).token;
+        for token in -1..3 {
+            let draft = Draft { token, proposal: Proposal::Coupled };
+            let outcome = draw(&logits, 3, &params, Some(&draft)).unwrap();
+            assert_eq!(outcome.token, plain);
+            let verification = outcome.verification.unwrap();
+            assert_eq!(verification.accepted, token == plain as i64);
+            let p = if token < 0 { 0.0 } else { outcome.probabilities[token as usize] };
+            assert_eq!(verification.accept_probability, p);
+        }
+    }
+}
+
+#[test]
+fn how_sure_a_distribution_is() {
+    let outcome = run(&logits_of(&[0.5, 0.25, 0.25]), Params { top_k: 1, ..Params::default() });
+    assert_eq!((outcome.entropy, outcome.largest_probability, outcome.smaller_probability), (0.0, 1.0, 0.0));
+    let outcome = run(&logits_of(&[0.5, 0.25, 0.25]), Params::default());
+    assert!(close(outcome.entropy, 1.5 * 2f64.ln()) && close(outcome.largest_probability, 0.5));
+    assert!(close(outcome.smaller_probability, if outcome.token == 0 { 0.5 } else { 0.0 }));
+}
+
+#[test]
+fn samples_have_seeds_of_their_own() {
+    assert_eq!(sample_seed(7, 0), 7);
+    assert_eq!(sample_seed(7, 3), splitmix64(7 ^ splitmix64(3)));
 }
