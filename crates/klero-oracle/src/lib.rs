@@ -276,7 +276,8 @@ pub fn draw_edited(
         }
     };
     let (verification, residual) = verified.unzip();
-    let (raw_logprob, smaller) = (raw_logprob(&raw[..valid.min(raw.len())], token), kept_ids.iter().filter(|&&id| x[id] < x[token]));
+    let (raw_logprob, smaller) =
+        (raw_logprob(&raw[..valid.min(raw.len())], token), kept_ids.iter().filter(|&&id| x[id] < x[token]));
     let surprise = |&&id: &&usize| -probabilities[id] * processed.logprob(x[id]);
     Ok(Outcome {
         token,

@@ -456,7 +456,7 @@ fn a_perfect_draft_is_accepted() {
     for seed in 0..2000 {
         let mut case = Case::new(logits.clone(), seeded(seed));
         let token = i64::from(draw_here(&logits, case.row().with_stream(Stream::Draft)).token);
-        case.draft = Some(DraftCase { token, logprobs: logprobs.clone(), delta: Draft::DELTA });
+        case.draft = Some(DraftCase::new(token, logprobs.clone(), Draft::DELTA));
         let found = case.solo().unwrap();
         let verification = found.verification.unwrap();
         accepted += i32::from(verification.accepted);

@@ -5,10 +5,10 @@
 
 mod common;
 
-use common::{Case, DraftCase, Kind, NEG, Rng, bits, log_softmax, naive, on_threads};
+use common::{Case, DraftCase, EditsCase, Kind, NEG, ProposalCase, Rng, bits, log_softmax, naive, on_threads};
 use half::bf16;
 use klero::hash::Stream;
-use klero::{BlockQ8_0, Draft, Draw, FusedHead, Logits, Outcome, Row, RowError, SamplingParams, Weights};
+use klero::{BlockQ8_0, Draft, Draw, FilterOrder, FusedHead, Logits, Outcome, Row, RowError, SamplingParams, Weights};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use std::cell::Cell;
@@ -34,6 +34,18 @@ struct Recipe {
     position: u64,
     stream: Stream,
     draft: Option<DraftRecipe>,
+    edits: Option<EditsRecipe>,
+}
+
+/// What changes the logits: which stages there are, and from which seed they are filled.
+#[derive(Clone, Copy, Debug)]
+struct EditsRecipe {
+    text: bool,
+    bias: bool,
+    banned: bool,
+    allowed: bool,
+    force_top_k: usize,
+    seed: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -50,8 +62,12 @@ enum DraftKind {
     Same,
     Near,
     Unrelated,
-    /// All mass on the draft's token.
+    /// All mass on the draft's token, as logprobs.
+    Certain,
+    /// A guess without a distribution.
     OneHot,
+    /// A token that shares the row's noise.
+    Coupled,
     /// −∞ everywhere: no opinion.
     Nothing,
     /// Some logprobs at −∞, the rest summing to more than 1: not a distribution, but no fault either.
@@ -69,7 +85,44 @@ impl Recipe {
     fn case(&self) -> Case {
         let logits = self.kind.logits(self.data_seed, self.vocab, self.scale);
         let draft = self.draft.as_ref().filter(|_| self.vocab > 0).map(|draft| draft.case(self, &logits));
-        Case { params: self.params.clone(), position: self.position, stream: self.stream, draft, logits }
+        let edits = self.edits.map(|edits| edits.case(self.vocab)).unwrap_or_default();
+        let mut rng = Rng::new(self.data_seed ^ 77);
+        let ids = (0..self.vocab.min(3)).map(|_| rng.below(self.vocab) as u32).collect();
+        Case { params: self.params.clone(), position: self.position, stream: self.stream, draft, edits, ids, logits }
+    }
+}
+
+impl EditsRecipe {
+    fn case(self, vocab: usize) -> EditsCase {
+        let mut rng = Rng::new(self.seed);
+        let mut some = |wanted: bool, most: usize, vocab: usize| -> Vec<u32> {
+            let count = if wanted && vocab > 0 { rng.below(most + 1) } else { 0 };
+            (0..count).map(|_| rng.below(vocab) as u32).collect()
+        };
+        // A text may hold ids that the vocabulary does not.
+        let (prompt, output) = (some(self.text, 40, vocab + 9), some(self.text, 60, vocab + 9));
+        let mut biased = some(self.bias, 20, vocab);
+        biased.sort_unstable();
+        biased.dedup();
+        let (banned, blacklist) = (some(self.banned, 1 + vocab / 8, vocab), some(self.banned, 5, vocab));
+        let overflow = rng.below(60) == 0;
+        let bias =
+            biased.into_iter().map(|id| (id, if overflow { 3.4e38 } else { 4.0 * rng.normal() as f32 })).collect();
+        let density = rng.below(3);
+        let words =
+            (0..vocab.div_ceil(32) + rng.below(2)).map(|_| (0..density).fold(rng.bits(), |w, _| w & rng.bits()));
+        let allowed = self.allowed.then(|| words.map(|word| word as u32).collect());
+        EditsCase {
+            prompt,
+            output,
+            bias,
+            banned,
+            allowed,
+            blacklist,
+            force_top_k: self.force_top_k,
+            ..Default::default()
+        }
+        .ready()
     }
 }
 
@@ -86,11 +139,13 @@ impl DraftRecipe {
             DraftKind::Same => log_softmax(target),
             DraftKind::Near => log_softmax(&target.iter().map(|l| l + 0.3 * rng.normal() as f32).collect::<Vec<_>>()),
             DraftKind::Unrelated => log_softmax(&recipe.kind.logits(!recipe.data_seed, target.len(), 6.0)),
-            DraftKind::OneHot => (0..).zip(target).map(|(id, _)| if id == token { 0.0 } else { NEG }).collect(),
+            DraftKind::OneHot => return DraftCase { token, proposal: ProposalCase::OneHot, delta: self.delta },
+            DraftKind::Coupled => return DraftCase { token, proposal: ProposalCase::Coupled, delta: self.delta },
+            DraftKind::Certain => (0..).zip(target).map(|(id, _)| if id == token { 0.0 } else { NEG }).collect(),
             DraftKind::Nothing => vec![NEG; target.len()],
             DraftKind::Excessive => target.iter().map(|_| [NEG, -0.1, 0.0, 9e-4][rng.below(4)]).collect(),
         };
-        DraftCase { token, logprobs, delta: self.delta }
+        DraftCase::new(token, logprobs, self.delta)
     }
 }
 
@@ -118,26 +173,40 @@ fn params(max_vocab: usize) -> impl Strategy<Value = SamplingParams> {
         1 => Just(i64::from(i32::MAX)),
     ];
     let min_p = prop_oneof![5 => Just(0.0), 1 => Just(1.0 - 1e-12), 1 => Just(1e-30), 3 => 0.0f64..0.6];
-    let lists = (prop_oneof![2 => Just(0usize), 2 => 1usize..30, 1 => Just(1000)], any::<bool>());
+    let lists = (prop_oneof![2 => Just(0usize), 2 => 1usize..30, 1 => Just(1000)], any::<[bool; 3]>());
     let draw = prop::sample::select(vec![Draw::Gumbel, Draw::InverseCdf]);
-    (temperatures(), top_p, top_k, min_p, any::<u64>(), lists, draw).prop_map(
-        |(temperature, top_p, top_k, min_p, seed, (top_logprobs, raw_logprobs), draw)| SamplingParams {
+    let order = prop::sample::select(vec![FilterOrder::TopPFirst, FilterOrder::TopPFirst, FilterOrder::MinPFirst]);
+    let penalties = prop::sample::select(vec![(1.0, 0.0, 0.0), (1.3, 0.0, 0.0), (0.7, 0.4, -0.5), (1.0, -0.1, 1.5)]);
+    (temperatures(), (top_p, top_k, min_p, order), any::<u64>(), lists, draw, penalties).prop_map(
+        |(
+            temperature,
+            (top_p, top_k, min_p, filter_order),
+            seed,
+            (top_logprobs, [raw, kept, sure]),
+            draw,
+            penalties,
+        )| SamplingParams {
             temperature,
             top_p,
             top_k,
             min_p,
             seed: Some(seed),
             top_logprobs,
-            raw_logprobs,
+            raw_logprobs: raw,
+            kept_ids: kept,
+            confidence: sure,
             draw,
-            ..Default::default()
+            filter_order,
+            repetition_penalty: penalties.0,
+            frequency_penalty: penalties.1,
+            presence_penalty: penalties.2,
         },
     )
 }
 
 fn drafts() -> impl Strategy<Value = Option<DraftRecipe>> {
     use DraftKind::*;
-    let like = prop::sample::select(vec![Same, Near, Near, Unrelated, OneHot, Nothing, Excessive]);
+    let like = prop::sample::select(vec![Same, Near, Near, Unrelated, Certain, Nothing, Excessive, OneHot, Coupled]);
     let token = prop_oneof![
         1 => Just(TokenKind::None),
         2 => Just(TokenKind::Best),
@@ -161,8 +230,8 @@ fn recipes(max_vocab: usize) -> impl Strategy<Value = Recipe> {
     let scale = prop_oneof![4 => 0.01f32..30.0, 1 => Just(300.0)];
     let stream = prop::sample::select(vec![Stream::Target, Stream::Draft]);
     let position = prop_oneof![4 => 0u64..5000, 1 => any::<u64>(), 1 => Just(u64::MAX)];
-    (data, scale, params(max_vocab), position, stream, drafts()).prop_map(
-        |((kind, vocab, data_seed), scale, params, position, stream, draft)| Recipe {
+    (data, scale, params(max_vocab), position, stream, (drafts(), prop::option::of(edits()))).prop_map(
+        |((kind, vocab, data_seed), scale, params, position, stream, (draft, edits))| Recipe {
             kind,
             vocab,
             scale,
@@ -171,8 +240,16 @@ fn recipes(max_vocab: usize) -> impl Strategy<Value = Recipe> {
             position,
             stream,
             draft,
+            edits,
         },
     )
+}
+
+fn edits() -> impl Strategy<Value = EditsRecipe> {
+    let force_top_k = prop::sample::select(vec![0usize, 0, 1, 2, 7, 64, 600, 5000]);
+    (any::<[bool; 4]>(), force_top_k, any::<u64>()).prop_map(|([text, bias, banned, allowed], force_top_k, seed)| {
+        EditsRecipe { text, bias, banned, allowed, force_top_k, seed }
+    })
 }
 
 /// Rows that give no token, each for a reason of its own.
@@ -184,9 +261,9 @@ fn bad_rows() -> Vec<Case> {
         Case::new(logits, params.clone())
     };
     let mut bad_draft = with(0, 1.0);
-    bad_draft.draft = Some(DraftCase { token: 3, logprobs: vec![f32::NAN; 200], delta: 0.0 });
+    bad_draft.draft = Some(DraftCase::new(3, vec![f32::NAN; 200], 0.0));
     let mut odd_draft = with(0, 1.0);
-    odd_draft.draft = Some(DraftCase { token: 200, logprobs: vec![NEG; 200], delta: 0.0 });
+    odd_draft.draft = Some(DraftCase::new(200, vec![NEG; 200], 0.0));
     vec![
         with(70, f32::NAN),
         with(199, f32::INFINITY),
@@ -206,7 +283,7 @@ fn batch(cases: &[&Case], width: usize, stride: usize, tile: usize) -> Vec<Resul
     }
     let rows: Vec<Row> = cases.iter().map(|case| case.row()).collect();
     let logits = Logits::with_stride(&data, cases.len(), width, stride).unwrap();
-    logits.with_tile(tile).draw(&rows).unwrap()
+    logits.with_tile(tile).batch().with_policy(cases[0].edits.policy()).draw(&rows).unwrap()
 }
 
 #[test]
@@ -219,6 +296,9 @@ fn a_row_is_alone_in_any_batch() {
             let mut rng = Rng::new(shuffle);
             let bad = bad_rows();
             cases.extend((0..3).map(|_| bad[rng.below(bad.len())].clone()));
+            // The policy is the batch's; the blacklist is a row's own elsewhere.
+            let force_top_k = [0, 0, 3, 700][rng.below(4)];
+            cases = cases.into_iter().map(|case| case.under(force_top_k)).collect();
             let solo: Vec<_> = cases.iter().map(|case| bits(&case.solo())).collect();
 
             let mut order: Vec<usize> = (0..cases.len()).collect();
@@ -230,7 +310,8 @@ fn a_row_is_alone_in_any_batch() {
                 let (whole, split) = on_threads(threads, || {
                     let draw = |cases: &[&Case]| batch(cases, width, width + gap, tile);
                     let (front, back) = shuffled.split_at(cut);
-                    (draw(&shuffled), [draw(front), draw(back)].concat())
+                    let parts = [front, back].into_iter().filter(|part| !part.is_empty()).map(draw);
+                    (draw(&shuffled), parts.collect::<Vec<_>>().concat())
                 });
                 for (place, &i) in order.iter().enumerate() {
                     prop_assert_eq!(&bits(&whole[place]), &solo[i], "row {} with {} threads", i, threads);
@@ -260,6 +341,10 @@ fn every_draw_is_the_laws_to_the_bit() {
             let listed: Vec<u32> = found.top.iter().map(|listed| listed.token).collect();
             prop_assert_eq!(&listed[..], &truth.kept[..recipe.params.top_logprobs.min(truth.kept.len())]);
             prop_assert_eq!(found.verification.map(|v| v.accepted), truth.accepted);
+            let mut kept = truth.kept.clone();
+            kept.sort_unstable();
+            prop_assert_eq!(found.kept_ids, recipe.params.kept_ids.then_some(kept));
+            prop_assert_eq!(found.confidence, recipe.params.confidence.then_some(truth.confidence));
             if let Some(verification) = found.verification {
                 // e^(−δ) is std's here, the library's there; all else is the same arithmetic.
                 prop_assert!((verification.accept_probability - truth.accept_probability).abs() < 1e-12);
@@ -275,7 +360,7 @@ fn every_draw_is_the_laws_to_the_bit() {
 #[test]
 fn draws_agree_with_the_oracle_beyond_its_margin() {
     let (total, comparable) = (Cell::new(0u32), Cell::new(0u32));
-    let worst = Cell::new([0f64; 4]);
+    let worst = Cell::new([0f64; 7]);
     runner(4000, 3)
         .run(&recipes(5000), |recipe| {
             let case = recipe.case();
@@ -294,11 +379,20 @@ fn draws_agree_with_the_oracle_beyond_its_margin() {
             prop_assert_eq!((found.token as usize, found.kept), (truth.token, truth.kept));
             let verified = found.verification.zip(truth.verification);
             prop_assert_eq!(verified.map(|(f, _)| f.accepted), truth.verification.map(|t| t.accepted));
+            for asked in &found.asked {
+                let p = truth.probabilities[asked.token as usize];
+                prop_assert!((asked.logprob.exp() - p).abs() < 1e-6, "{asked:?}: {p}");
+                prop_assert_eq!(asked.logprob > f64::NEG_INFINITY, truth.kept_ids.contains(&(asked.token as usize)));
+            }
+            let sure = found.confidence;
             let distances = [
                 (found.logprob, truth.logprob),
                 (found.log_normalizer, truth.log_normalizer),
                 (found.raw_logprob.unwrap_or(truth.raw_logprob), truth.raw_logprob),
                 verified.map_or((1.0, 1.0), |(f, t)| (f.accept_probability, t.accept_probability)),
+                sure.map_or((0.0, 0.0), |sure| (sure.entropy, truth.entropy)),
+                sure.map_or((0.0, 0.0), |sure| (sure.largest, truth.largest_probability)),
+                sure.map_or((0.0, 0.0), |sure| (sure.smaller, truth.smaller_probability)),
             ]
             .map(|(found, truth)| (found - truth).abs());
             let mut most = worst.get();
@@ -327,9 +421,10 @@ fn the_kept_prefix_obeys_every_filter_and_could_not_be_longer() {
     runner(1500, 4)
         .run(&recipes(2500), |recipe| {
             let params = SamplingParams { temperature: recipe.params.temperature.max(1e-5), ..recipe.params.clone() };
+            let params = SamplingParams { filter_order: FilterOrder::TopPFirst, ..params };
             let case = Recipe { params: params.clone(), ..recipe }.case();
             let Ok(found) = case.solo() else { return Ok(()) };
-            let masses = naive::Masses::new(&case.logits, params.temperature);
+            let masses = naive::Masses::new(&naive::staged(&case), params.temperature);
             let order = masses.order();
             let (kept, removed) = order.split_at(found.kept);
             let mass = |ids: &[u32]| ids.iter().map(|id| masses.weight_of(*id)).sum::<u64>();
@@ -357,7 +452,7 @@ fn the_list_of_the_best_is_sorted_complete_and_sums_to_one() {
         .run(&recipes(1200), |recipe| {
             let case = recipe.case();
             let Ok(found) = case.solo() else { return Ok(()) };
-            let naive_x = naive::Masses::new(&case.logits, recipe.params.temperature).x;
+            let naive_x = naive::Masses::new(&naive::staged(&case), recipe.params.temperature).x;
             prop_assert!(found.logprob <= 0.0 && found.logprob.is_finite());
             prop_assert_eq!(found.top.len(), recipe.params.top_logprobs.min(found.kept));
             // Different x may have equal logprobs once rounded; the order is still that of x, then of ids.
@@ -413,7 +508,7 @@ fn removed_ids_in_between_do_not_move_an_inverse_cdf() {
     runner(500, 7)
         .run(&(recipes(400), 1usize..200), |(recipe, gap)| {
             let params = SamplingParams { draw: Draw::InverseCdf, top_k: 20, ..recipe.params.clone() };
-            let dense = Recipe { params, draft: None, kind: Kind::Flat, ..recipe }.case();
+            let dense = Recipe { params, draft: None, edits: None, kind: Kind::Flat, ..recipe }.case();
             let mut sparse = dense.clone();
             sparse.logits =
                 dense.logits.iter().flat_map(|l| [*l].into_iter().chain([NEG; 200].into_iter().take(gap))).collect();
@@ -493,13 +588,15 @@ fn the_fused_head_draws_what_its_logits_draw() {
                         _ => head.vocab,
                     };
                     let draft = recipe.draft.as_ref().map(|draft| draft.case(recipe, &logits[..valid]));
-                    Case { logits: logits[..valid].to_vec(), draft, ..recipe.case() }
+                    let case = Recipe { vocab: valid, ..recipe.clone() }.case();
+                    Case { logits: logits[..valid].to_vec(), draft, ..case }.under(head.data_seed as usize % 3 * 40)
                 })
                 .collect();
             let rows: Vec<Row> = cases.iter().map(Case::row).collect();
-            let fused = FusedHead::new(&weights).unwrap().with_tile(tile);
+            let policy = cases[0].edits.policy();
+            let fused = FusedHead::new(&weights).unwrap().with_tile(tile).with_policy(policy);
             let (together, ready) = on_threads(threads, || {
-                let ready = Logits::new(&logits, rows.len(), head.vocab).unwrap();
+                let ready = Logits::new(&logits, rows.len(), head.vocab).unwrap().batch().with_policy(policy);
                 (fused.draw(&hidden, &rows).unwrap(), ready.draw(&rows).unwrap())
             });
             for (i, case) in cases.iter().enumerate() {
@@ -555,7 +652,8 @@ fn cuts_below_the_list_are_the_laws_to_the_bit() {
         .run(&rows, |(recipe, kind, vocab, (top_p, top_k, min_p), scale)| {
             let params = SamplingParams { top_p, top_k, min_p, ..recipe.params.clone() };
             let case = Recipe { kind, vocab, scale, params, ..recipe }.case();
-            let (found, truth) = (case.solo().unwrap(), naive::draw(&case));
+            let Ok(found) = case.solo() else { return Ok(()) };
+            let truth = naive::draw(&case);
             prop_assert_eq!((found.token, found.kept), (truth.token, truth.kept.len()));
             prop_assert_eq!(found.logprob.to_bits(), truth.logprob.to_bits());
             prop_assert_eq!(found.verification.map(|v| v.accepted), truth.accepted);
@@ -603,7 +701,7 @@ fn deep_rows() -> Vec<Case> {
             let mut verified = fresh.clone();
             let tilted: Vec<f32> = (0..vocab).map(|id| (id % 7) as f32 * 0.3).collect();
             let token = [0, 262_144, -1, 131_072, 5][i];
-            verified.draft = Some(DraftCase { token, logprobs: log_softmax(&tilted), delta: 5e-5 });
+            verified.draft = Some(DraftCase::new(token, log_softmax(&tilted), 5e-5));
             cases.extend([fresh, verified]);
         }
     }
@@ -657,6 +755,7 @@ fn a_draft_row_needs_only_the_valid_part_of_its_logprobs() {
         position: 9,
         stream: Stream::Target,
         draft: None,
+        edits: None,
     }
     .case();
     let exact = log_softmax(&case.logits);

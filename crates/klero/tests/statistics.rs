@@ -115,7 +115,7 @@ fn rejected_rows_follow_the_residual() {
             for draw in DRAWS {
                 let params = SamplingParams { draw, seed: Some(7), ..Default::default() };
                 let mut case = Case::new(logits.clone(), params.clone());
-                case.draft = Some(DraftCase { token: -1, logprobs: logprobs.clone(), delta: 0.0 });
+                case.draft = Some(DraftCase::new(-1, logprobs.clone(), 0.0));
                 let residual = case.oracle().unwrap().residual.unwrap();
                 let counts = count(draws_for(vocab) / 8, vocab, |k| {
                     let row = row(k, &params).with_draft(Draft::new(-1, &logprobs).with_delta(0.0));

@@ -232,10 +232,9 @@ fn the_widest_row_is_drawn_to_the_bit() {
     for draw in [Draw::Gumbel, Draw::InverseCdf] {
         for (top_p, drafted) in [(1.0, false), (0.5, false), (1.0 - 1e-7, true)] {
             let mut case = Case::new(logits.clone(), SamplingParams { draw, top_p, ..params(1.0) });
-            case.draft = drafted.then(|| DraftCase {
-                token: (MAX_VOCABULARY - 1) as i64,
-                logprobs: logits.iter().enumerate().map(|(id, _)| if id < 1000 { -6.0 } else { NEG }).collect(),
-                delta: 0.0,
+            case.draft = drafted.then(|| {
+                let logprobs = (0..logits.len()).map(|id| if id < 1000 { -6.0 } else { NEG }).collect();
+                DraftCase::new((MAX_VOCABULARY - 1) as i64, logprobs, 0.0)
             });
             let (found, truth) = (case.solo().unwrap(), naive::draw(&case));
             assert_eq!((found.token, found.kept), (truth.token, truth.kept.len()));
@@ -381,7 +380,7 @@ fn the_extremes_of_f32_are_drawn_to_the_bit() {
                     for seed in 0..20 {
                         let mut case = Case::new(logits.to_vec(), seeded(seed));
                         let logprobs = log_softmax(&logits.iter().map(|l| l.clamp(-3.0, 3.0)).collect::<Vec<_>>());
-                        case.draft = drafted.then_some(DraftCase { token: 1, logprobs, delta: 0.0 });
+                        case.draft = drafted.then_some(DraftCase::new(1, logprobs, 0.0));
                         let Ok(found) = case.solo() else {
                             let hot = logits
                                 .iter()

@@ -5,8 +5,13 @@ pub mod chi;
 pub mod naive;
 
 use klero::hash::Stream;
-use klero::{Draft, Draw, Logits, Outcome, Row, RowError, SamplingParams};
+use klero::{
+    Draft, Draw, Edits, FilterOrder, History, LogitBias, Logits, Outcome, Policy, Proposal, Row, RowError,
+    SamplingParams,
+};
 use klero_oracle::hash::splitmix64;
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 
 pub const NEG: f32 = f32::NEG_INFINITY;
@@ -117,35 +122,116 @@ pub struct Case {
     pub position: u64,
     pub stream: Stream,
     pub draft: Option<DraftCase>,
+    pub edits: EditsCase,
+    pub ids: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]
 pub struct DraftCase {
     pub token: i64,
-    pub logprobs: Vec<f32>,
+    pub proposal: ProposalCase,
     pub delta: f64,
+}
+
+#[derive(Clone, Debug)]
+pub enum ProposalCase {
+    Distribution(Vec<f32>),
+    OneHot,
+    Coupled,
+}
+
+impl DraftCase {
+    pub fn new(token: i64, logprobs: Vec<f32>, delta: f64) -> Self {
+        Self { token, proposal: ProposalCase::Distribution(logprobs), delta }
+    }
+
+    pub fn draft(&self) -> Draft<'_> {
+        let proposal = match &self.proposal {
+            ProposalCase::Distribution(logprobs) => Proposal::Distribution { logprobs, delta: 0.0 },
+            ProposalCase::OneHot => Proposal::OneHot { delta: 0.0 },
+            ProposalCase::Coupled => Proposal::Coupled,
+        };
+        Draft { token: self.token, proposal }.with_delta(self.delta)
+    }
+
+    fn oracle(&self) -> klero_oracle::Draft<'_> {
+        let proposal = match &self.proposal {
+            ProposalCase::Distribution(logprobs) => klero_oracle::Proposal::Distribution(logprobs),
+            ProposalCase::OneHot => klero_oracle::Proposal::OneHot,
+            ProposalCase::Coupled => klero_oracle::Proposal::Coupled,
+        };
+        klero_oracle::Draft { token: self.token, proposal }
+    }
+}
+
+/// What changes a row's logits, plainly and as the library takes it.
+#[derive(Clone, Debug, Default)]
+pub struct EditsCase {
+    pub prompt: Vec<u32>,
+    pub output: Vec<u32>,
+    pub bias: Vec<(u32, f32)>,
+    pub banned: Vec<u32>,
+    pub allowed: Option<Vec<u32>>,
+    pub blacklist: Vec<u32>,
+    pub force_top_k: usize,
+    pub history: History,
+    pub logit_bias: LogitBias,
+    pub banned_ids: BTreeSet<u32>,
+    pub blacklisted_ids: BTreeSet<u32>,
+}
+
+impl EditsCase {
+    /// Fills in the library's forms of the plain ones.
+    pub fn ready(mut self) -> Self {
+        self.history = History::of_prompt(self.prompt.iter().copied());
+        self.output.iter().for_each(|id| self.history.write(*id));
+        let biases = self.bias.iter().map(|(id, bias)| (*id, f64::from(*bias)));
+        self.logit_bias = LogitBias::new(biases).expect("each id once, finite");
+        self.banned_ids = self.banned.iter().copied().collect();
+        self.blacklisted_ids = self.blacklist.iter().copied().collect();
+        self
+    }
+
+    pub fn edits(&self) -> Edits<'_> {
+        Edits {
+            history: Some(&self.history),
+            drafted: &[],
+            bias: Some(&self.logit_bias),
+            banned: Some(&self.banned_ids),
+            allowed: self.allowed.as_deref(),
+        }
+    }
+
+    pub fn policy(&self) -> Policy<'_> {
+        Policy { blacklist: Some(&self.blacklisted_ids), force_top_k: NonZeroUsize::new(self.force_top_k) }
+    }
 }
 
 impl Case {
     pub fn new(logits: Vec<f32>, params: SamplingParams) -> Self {
-        Self { logits, params, position: 0, stream: Stream::Target, draft: None }
+        let edits = EditsCase::default();
+        Self { logits, params, position: 0, stream: Stream::Target, draft: None, edits, ids: vec![] }
     }
 
     /// The row, whose valid vocabulary is the length of its logits.
     pub fn row(&self) -> Row<'_> {
         let row = Row::new(self.params.check().expect("valid parameters"), self.position)
             .with_stream(self.stream)
+            .with_edits(self.edits.edits())
+            .with_ids(&self.ids)
             .with_vocabulary(self.logits.len());
-        match &self.draft {
-            Some(draft) => row.with_draft(Draft::new(draft.token, &draft.logprobs).with_delta(draft.delta)),
-            None => row,
-        }
+        Row { draft: self.draft.as_ref().map(DraftCase::draft), ..row }
+    }
+
+    /// The same row under a policy that it shares with others: this force_top_k and no blacklist.
+    pub fn under(self, force_top_k: usize) -> Self {
+        Self { edits: EditsCase { force_top_k, blacklist: vec![], ..self.edits }.ready(), ..self }
     }
 
     /// The row drawn alone, with the default tile, on the current thread pool.
     pub fn solo(&self) -> Result<Outcome, RowError> {
         let logits = Logits::new(&self.logits, 1, self.logits.len()).expect("one row");
-        logits.draw(&[self.row()]).expect("one row").remove(0)
+        logits.batch().with_policy(self.edits.policy()).draw(&[self.row()]).expect("one row").remove(0)
     }
 
     /// The same row in the slow f64 truth.
@@ -155,6 +241,11 @@ impl Case {
             top_p: self.params.top_p,
             top_k: self.params.top_k,
             min_p: self.params.min_p,
+            min_p_first: self.params.filter_order == FilterOrder::MinPFirst,
+            repetition_penalty: self.params.repetition_penalty,
+            frequency_penalty: self.params.frequency_penalty,
+            presence_penalty: self.params.presence_penalty,
+            force_top_k: self.edits.force_top_k,
             draw: match self.params.draw {
                 Draw::Gumbel => klero_oracle::Draw::Gumbel,
                 Draw::InverseCdf => klero_oracle::Draw::InverseCdf,
@@ -164,9 +255,17 @@ impl Case {
             mtp: self.stream == Stream::Draft,
             delta: self.draft.as_ref().map_or(0.0, |draft| draft.delta),
         };
-        let draft =
-            self.draft.as_ref().map(|draft| klero_oracle::Draft { token: draft.token, logprobs: &draft.logprobs });
-        klero_oracle::draw(&self.logits, self.logits.len(), &params, draft.as_ref())
+        let edits = &self.edits;
+        let banned = [&edits.banned[..], &edits.blacklist].concat();
+        let edits = klero_oracle::Edits {
+            prompt: &edits.prompt,
+            output: &edits.output,
+            bias: &edits.bias,
+            banned: &banned,
+            allowed: edits.allowed.as_deref(),
+        };
+        let draft = self.draft.as_ref().map(DraftCase::oracle);
+        klero_oracle::draw_edited(&self.logits, self.logits.len(), &params, &edits, draft.as_ref())
     }
 }
 
@@ -193,10 +292,12 @@ pub fn bits(result: &Result<Outcome, RowError>) -> Result<Vec<u64>, String> {
         all.extend([u64::from(verification.accepted), verification.accept_probability.to_bits()]);
         all.extend(optional(verification.draft_logprob));
     }
-    for listed in &outcome.top {
+    for listed in outcome.top.iter().chain(&outcome.asked) {
         all.extend([u64::from(listed.token), listed.logprob.to_bits()]);
         all.extend(optional(listed.raw_logprob));
     }
+    all.extend(outcome.kept_ids.iter().flatten().map(|id| u64::from(*id)));
+    all.extend(outcome.confidence.iter().flat_map(|c| [c.entropy, c.largest, c.smaller].map(f64::to_bits)));
     Ok(all)
 }
 

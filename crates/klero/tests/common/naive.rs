@@ -3,12 +3,13 @@
 //! The engine must agree with it bit for bit, also where a decision is so close that a truth in f64 cannot tell. Only
 //! the arithmetic that the law itself names is the library's: exp, ln and the noise of an id.
 
-use super::Case;
-use klero::Draw;
+use super::{Case, ProposalCase};
 use klero::hash::Stream;
 use klero::math::{exp, ln};
 use klero::noise::Noise;
+use klero::{Confidence, Draw, FilterOrder};
 use klero_oracle::hash::{Case as HashCase, MTP_OFFSET, row_hash};
+use std::cmp::Ordering;
 use std::ops::Add;
 
 const ONE: f64 = (1u64 << 43) as f64;
@@ -36,6 +37,7 @@ pub struct Drawn {
     pub weight: u64,
     pub accepted: Option<bool>,
     pub accept_probability: f64,
+    pub confidence: Confidence,
 }
 
 impl Masses {
@@ -67,36 +69,106 @@ impl Masses {
 
     /// Whether an integer mass is greater than top_p · total, in exact arithmetic.
     pub fn exceeds(&self, mass: u64, top_p: f64) -> bool {
-        // top_p is a 24-bit integer over a power of two. Dividing by two at a time keeps the product in 128 bits.
-        let (mut numerator, mut halvings) = (f64::from(top_p as f32), 0);
-        while numerator.fract() != 0.0 {
-            numerator *= 2.0;
-            halvings += 1;
-        }
-        let product = numerator as u128 * u128::from(self.total);
-        let whole = if halvings < 128 { product >> halvings } else { 0 };
-        u128::from(mass) > whole
+        share(top_p, self.total).compare(mass) == Ordering::Greater
     }
 
     /// The kept ids, best first: three filters one after the other.
-    pub fn keep(&self, top_p: f64, top_k: i64, min_p: f64) -> Vec<u32> {
-        let mut kept = self.order();
-        if (top_p as f32) < 1.0 {
-            let mut before = 0;
-            let mut rank = 0;
-            kept.retain(|id| {
-                let stays = rank == 0 || !self.exceeds(before, top_p);
-                before += self.weight_of(*id);
-                rank += 1;
-                stays
-            });
+    pub fn keep(&self, top_p: f64, top_k: i64, min_p: f64, order: FilterOrder) -> Vec<u32> {
+        let all = self.order();
+        let small = |id: &u32| exp(self.x_of(*id) - self.max) < min_p as f32;
+        let most = usize::try_from(top_k).unwrap_or(usize::MAX);
+        let mut kept = all.clone();
+        match order {
+            FilterOrder::TopPFirst => {
+                self.cut(&mut kept, top_p, self.total, |side| side == Ordering::Greater);
+                kept.truncate(most);
+                kept.retain(|id| !small(id));
+            }
+            FilterOrder::MinPFirst => {
+                kept.retain(|id| !small(id));
+                kept.truncate(most);
+                let rest = kept.iter().map(|id| self.weight_of(*id)).sum();
+                let total = if kept.len() < all.len() { rest } else { self.total };
+                self.cut(&mut kept, top_p, total, |side| side != Ordering::Less);
+            }
         }
-        if top_k >= 1 {
-            kept.truncate(top_k as usize);
-        }
-        kept.retain(|id| exp(self.x_of(*id) - self.max) >= min_p as f32);
         kept
     }
+
+    /// Removes ids whose mass before them is beyond top_p · total.
+    fn cut(&self, kept: &mut Vec<u32>, top_p: f64, total: u64, beyond: impl Fn(Ordering) -> bool) {
+        if top_p as f32 == 1.0 {
+            return;
+        }
+        let limit = share(top_p, total);
+        let (mut before, mut rank) = (0, 0);
+        kept.retain(|id| {
+            let stays = rank == 0 || !beyond(limit.compare(before));
+            before += self.weight_of(*id);
+            rank += 1;
+            stays
+        });
+    }
+}
+
+/// top_p · total, as an integer over a power of two.
+struct Share {
+    whole: u128,
+    rest: bool,
+}
+
+impl Share {
+    /// How a mass compares with it.
+    fn compare(&self, mass: u64) -> Ordering {
+        match u128::from(mass).cmp(&self.whole) {
+            Ordering::Equal if self.rest => Ordering::Less,
+            side => side,
+        }
+    }
+}
+
+fn share(top_p: f64, total: u64) -> Share {
+    // top_p is a 24-bit integer over a power of two. Dividing by two at a time keeps the product in 128 bits.
+    let (mut numerator, mut halvings) = (f64::from(top_p as f32), 0);
+    while numerator.fract() != 0.0 {
+        numerator *= 2.0;
+        halvings += 1;
+    }
+    let product = numerator as u128 * u128::from(total);
+    let whole = if halvings < 128 { product >> halvings } else { 0 };
+    let rest = if halvings < 128 { whole << halvings != product } else { product != 0 };
+    Share { whole, rest }
+}
+
+/// The logits of a good row after penalties, bias, mask and force_top_k.
+pub fn staged(case: &Case) -> Vec<f32> {
+    let (edits, params) = (&case.edits, &case.params);
+    let mut logits = case.logits.clone();
+    for (id, l) in (0u32..).zip(logits.iter_mut()).filter(|(_, l)| **l > f32::NEG_INFINITY) {
+        let written = edits.output.iter().filter(|other| **other == id).count();
+        if written > 0 || edits.prompt.contains(&id) {
+            let rho = params.repetition_penalty as f32;
+            *l = if *l > 0.0 { *l / rho } else { *l * rho };
+        }
+        if written > 0 {
+            *l -= params.frequency_penalty as f32 * written as f32 + params.presence_penalty as f32;
+        }
+        if let Some((_, bias)) = edits.bias.iter().find(|(other, _)| *other == id) {
+            *l += bias;
+        }
+    }
+    for (id, l) in (0u32..).zip(logits.iter_mut()) {
+        let allowed = edits.allowed.as_ref().is_none_or(|words| words[id as usize / 32] >> (id % 32) & 1 == 1);
+        if !allowed || edits.banned.contains(&id) || edits.blacklist.contains(&id) {
+            *l = f32::NEG_INFINITY;
+        }
+    }
+    if edits.force_top_k > 0 {
+        let mut ids: Vec<usize> = (0..logits.len()).collect();
+        ids.sort_by(|a, b| logits[*b].partial_cmp(&logits[*a]).expect("a number").then(a.cmp(b)));
+        ids.iter().skip(edits.force_top_k).for_each(|id| logits[*id] = f32::NEG_INFINITY);
+    }
+    logits
 }
 
 /// T as it is used: f32, raised to 1e-5 from below.
@@ -140,11 +212,11 @@ fn tree<T: Copy + Add<Output = T>>(v: [T; 16]) -> T {
 /// The whole draw of a good row.
 pub fn draw(case: &Case) -> Drawn {
     let params = &case.params;
-    let masses = Masses::new(&case.logits, params.temperature);
+    let masses = Masses::new(&staged(case), params.temperature);
     let order = masses.order();
     let kept = match params.temperature < 1e-5 {
         true => order.clone(),
-        false => masses.keep(params.top_p, params.top_k, params.min_p),
+        false => masses.keep(params.top_p, params.top_k, params.min_p, params.filter_order),
     };
     let removed = kept.len() < order.len();
     let weight = if removed { kept.iter().map(|id| masses.weight_of(*id)).sum() } else { masses.total };
@@ -160,10 +232,12 @@ pub fn draw(case: &Case) -> Drawn {
         weight,
         accepted: None,
         accept_probability: 1.0,
+        confidence: Confidence { entropy: 0.0, largest: 0.0, smaller: 0.0 },
     };
     let mut ids = drawn.kept.clone();
     ids.sort_unstable();
-    drawn.token = match (&case.draft, params.draw) {
+    let coupled = |proposal: &ProposalCase| matches!(proposal, ProposalCase::Coupled);
+    drawn.token = match (case.draft.as_ref().filter(|draft| !coupled(&draft.proposal)), params.draw) {
         (Some(_), _) => verify(case, &masses, &ids, z(HashCase::Accept), z(HashCase::Residual), &mut drawn),
         (None, Draw::Gumbel) => race(ids.iter().map(|id| (*id, f64::from(masses.x_of(*id)))), z(HashCase::Draw)),
         (None, Draw::InverseCdf) if removed => {
@@ -172,9 +246,31 @@ pub fn draw(case: &Case) -> Drawn {
         }
         (None, Draw::InverseCdf) => by_blocks(&masses, z(HashCase::Draw)),
     };
+    if let Some(draft) = case.draft.as_ref().filter(|draft| coupled(&draft.proposal)) {
+        drawn.accepted = Some(draft.token == i64::from(drawn.token));
+        let p = |id: u32| masses.weight_of(id) as f64 / weight as f64;
+        drawn.accept_probability = u32::try_from(draft.token).ok().filter(|id| drawn.kept.contains(id)).map_or(0.0, p);
+    }
+    drawn.confidence = confidence(&masses, &drawn);
     let x = masses.x_of(drawn.token);
     drawn.logprob = f64::from(x) - f64::from(masses.max) - ln(weight as f64 / ONE) + 0.0; // never −0
     drawn
+}
+
+/// Entropy, largest and smaller probabilities, from integer sums.
+fn confidence(masses: &Masses, drawn: &Drawn) -> Confidence {
+    let share = |sum: u64| sum as f64 / drawn.weight as f64;
+    let depth = |id: &u32| masses.x_of(*id) - masses.max;
+    let term = |id: &u32| match exp(depth(id)) {
+        0.0 => 0,
+        e => units(f64::from(e) * -f64::from(depth(id))),
+    };
+    let smaller = drawn.kept.iter().filter(|id| masses.x_of(**id) < masses.x_of(drawn.token));
+    Confidence {
+        entropy: ln(drawn.weight as f64 / ONE) + share(drawn.kept.iter().map(term).sum()),
+        largest: share(1 << 43),
+        smaller: share(smaller.map(|id| masses.weight_of(*id)).sum()),
+    }
 }
 
 /// The greatest score plus noise by its upper 44 bits, then the lower id; ids come in ascending order.
@@ -233,7 +329,10 @@ fn by_blocks(masses: &Masses, z: u64) -> u32 {
 fn verify(case: &Case, masses: &Masses, ids: &[u32], accept: u64, residual: u64, drawn: &mut Drawn) -> u32 {
     let draft = case.draft.as_ref().expect("a draft to verify");
     let p = |id: u32| masses.weight_of(id) as f64 / drawn.weight as f64;
-    let q = |id: u32| f64::from(exp(draft.logprobs[id as usize]));
+    let q = |id: u32| match &draft.proposal {
+        ProposalCase::Distribution(logprobs) => f64::from(exp(logprobs[id as usize])),
+        _ => f64::from(u8::from(draft.token == i64::from(id))),
+    };
     let decay = (-draft.delta).exp();
     let mut rest = vec![0.0f64; masses.x.len().next_multiple_of(64)];
     for id in ids {
