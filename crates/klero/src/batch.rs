@@ -1,6 +1,7 @@
 //! Rows of logits, ready or still to be computed, and all that can be drawn from them.
 
 use crate::engine::exchange::Exchange;
+use crate::engine::outcome::Drawn;
 use crate::engine::{self, Call, Tiles};
 use crate::shard::{Part, Shard, ShardStep};
 use crate::{Draw, Error, Outcome, Policy, Row, RowError, Speculated, Speculation, TokenLogprob};
@@ -65,7 +66,7 @@ impl<'a> Batch<'a> {
     /// vocabulary. What is wrong with a single row is that row's [`RowError`].
     pub fn draw(&self, rows: &[Row]) -> Result<Vec<Result<Outcome, RowError>>, Error> {
         self.expect(rows.len())?;
-        self.run(&numbered(rows), false)
+        self.outcomes(&numbered(rows))
     }
 
     /// The same tokens as [`Batch::draw`], and nothing else: no logprobs, no sums where none decides.
@@ -74,8 +75,7 @@ impl<'a> Batch<'a> {
     /// As [`Batch::draw`].
     pub fn tokens(&self, rows: &[Row]) -> Result<Vec<Result<u32, RowError>>, Error> {
         self.expect(rows.len())?;
-        let outcomes = self.run(&numbered(rows), true)?;
-        Ok(outcomes.into_iter().map(|outcome| outcome.map(|outcome| outcome.token)).collect())
+        self.run(&numbered(rows), true, |drawn| drawn.token)
     }
 
     /// Draws `n` tokens for every row, sample j with the seed of [`crate::Sampling::sample`]. The logits are computed once.
@@ -88,7 +88,7 @@ impl<'a> Batch<'a> {
         for (i, row) in rows.iter().enumerate() {
             all.extend((0..n as u64).map(|j| (i, Row { sampling: row.sampling.sample(j), ..*row })));
         }
-        let mut outcomes = self.run(&all, false)?.into_iter();
+        let mut outcomes = self.outcomes(&all)?.into_iter();
         Ok(rows.iter().map(|_| outcomes.by_ref().take(n).collect()).collect())
     }
 
@@ -122,7 +122,7 @@ impl<'a> Batch<'a> {
             .collect();
         let mut all = Vec::with_capacity(rows.len());
         for rows in rows.chunks(TOGETHER) {
-            all.extend(self.run(rows, false)?.into_iter().map(|outcome| outcome.map(prompt_logprob)));
+            all.extend(self.outcomes(rows)?.into_iter().map(|outcome| outcome.map(prompt_logprob)));
         }
         Ok(all)
     }
@@ -132,14 +132,33 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// As [`Batch::draw`], and [`Error::Shards`] if the shard does not fit the vocabulary.
     pub fn shard(self, shard: Shard, rows: &[Row<'a>]) -> Result<ShardStep<'a>, Error> {
+        self.begin(shard, rows, false, outcome)
+    }
+
+    /// As [`Batch::shard`], for the tokens alone: where no sum decides, messages have a few bytes a row.
+    ///
+    /// # Errors
+    /// As [`Batch::shard`].
+    pub fn shard_tokens(self, shard: Shard, rows: &[Row<'a>]) -> Result<ShardStep<'a, u32>, Error> {
+        self.begin(shard, rows, true, |drawn| drawn.token)
+    }
+
+    fn begin<T>(
+        self,
+        shard: Shard,
+        rows: &[Row<'a>],
+        bare: bool,
+        wanted: impl Fn(Drawn) -> T + Send + 'a,
+    ) -> Result<ShardStep<'a, T>, Error> {
         self.expect(rows.len())?;
         self.check_policy(shard.vocabulary)?;
         let part = Part::new(shard, self.vocabulary, rows.len())?;
         let rows = numbered(rows);
         ShardStep::begin(part, move |exchange, ids| async move {
             let tiles = ShardTiles { tiles: &*self.tiles, ids };
-            let call = Call { tiles: &tiles, vocabulary: shard.vocabulary, exchange, ..self.call(false) };
-            engine::draw(&call, &rows).await
+            let call = Call { tiles: &tiles, vocabulary: shard.vocabulary, exchange, ..self.call(bare) };
+            let drawn = engine::draw(&call, &rows).await?;
+            Ok(drawn.into_iter().map(|drawn| drawn.map(&wanted)).collect())
         })
     }
 
@@ -148,7 +167,7 @@ impl<'a> Batch<'a> {
         if row >= self.rows {
             return Err(Error::Shape(format!("row {row} of {} rows of logits", self.rows)));
         }
-        let outcome = match self.run(&[(row, *asked)], false)?.remove(0) {
+        let outcome = match self.outcomes(&[(row, *asked)])?.remove(0) {
             Ok(outcome) => outcome,
             Err(error) => return Ok(Err(error)),
         };
@@ -159,9 +178,19 @@ impl<'a> Batch<'a> {
         Ok(x.map(|x| FullRow { logits, x, outcome }))
     }
 
-    fn run(&self, rows: &[(usize, Row)], bare: bool) -> Result<Vec<Result<Outcome, RowError>>, Error> {
+    fn outcomes(&self, rows: &[(usize, Row)]) -> Result<Vec<Result<Outcome, RowError>>, Error> {
+        self.run(rows, false, outcome)
+    }
+
+    fn run<T>(
+        &self,
+        rows: &[(usize, Row)],
+        bare: bool,
+        wanted: impl Fn(Drawn) -> T,
+    ) -> Result<Vec<Result<T, RowError>>, Error> {
         self.check_policy(self.vocabulary)?;
-        engine::alone(engine::draw(&self.call(bare), rows))
+        let drawn = engine::alone(engine::draw(&self.call(bare), rows))?;
+        Ok(drawn.into_iter().map(|drawn| drawn.map(&wanted)).collect())
     }
 
     fn call(&self, bare: bool) -> Call<'_> {
@@ -188,6 +217,10 @@ impl<'a> Batch<'a> {
 
 fn numbered<'r>(rows: &[Row<'r>]) -> Vec<(usize, Row<'r>)> {
     rows.iter().copied().enumerate().collect()
+}
+
+fn outcome(drawn: Drawn) -> Outcome {
+    drawn.outcome.expect("only a bare draw has none")
 }
 
 fn prompt_logprob(outcome: Outcome) -> PromptLogprob {

@@ -6,7 +6,6 @@
 //! alone is wanted, the pairs (m, S) of its blocks where sums decide or logprobs are wanted, and the best ids where filters
 //! are set. As a rule there are one or two rounds; a flat row under top-p takes more.
 
-use crate::engine::Outcomes;
 use crate::engine::exchange::{Exchange, Mailbox, Messages};
 use crate::mass::BLOCK;
 use crate::{Error, MAX_VOCABULARY, Outcome, RowError};
@@ -23,7 +22,8 @@ pub struct Shard {
     pub vocabulary: usize,
 }
 
-/// How far a draw over shards has come.
+/// How far a draw over shards has come: one for outcomes ([`crate::Batch::shard`]) or for tokens alone
+/// ([`crate::Batch::shard_tokens`]).
 ///
 /// ```
 /// use klero::{Error, Logits, Row, SamplingParams, Shard, ShardStep};
@@ -51,26 +51,28 @@ pub struct Shard {
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug)]
-pub enum ShardStep<'a> {
+pub enum ShardStep<'a, T = Outcome> {
     /// The shards must hear of each other.
-    Exchange(ShardDraw<'a>),
-    /// The outcomes, the same for every shard.
-    Done(Vec<Result<Outcome, RowError>>),
+    Exchange(ShardDraw<'a, T>),
+    /// What became of each row, the same for every shard.
+    Done(Rows<T>),
 }
 
+type Rows<T> = Vec<Result<T, RowError>>;
+
 /// A draw that waits for the messages of all shards.
-pub struct ShardDraw<'a> {
+pub struct ShardDraw<'a, T> {
     part: Part,
     mailbox: Mailbox,
     message: Vec<u8>,
-    draw: Pin<Box<dyn Future<Output = Result<Outcomes, Error>> + Send + 'a>>,
+    draw: Pin<Box<dyn Future<Output = Result<Rows<T>, Error>> + Send + 'a>>,
 }
 
-impl<'a> ShardStep<'a> {
+impl<'a, T> ShardStep<'a, T> {
     /// Starts a draw, which is given its way to the other shards.
     pub(crate) fn begin<F>(part: Part, draw: impl FnOnce(Exchange, Range<usize>) -> F) -> Result<Self, Error>
     where
-        F: Future<Output = Result<Outcomes, Error>> + Send + 'a,
+        F: Future<Output = Result<Rows<T>, Error>> + Send + 'a,
     {
         let mailbox = Mailbox::default();
         let ids = part.ids.clone();
@@ -104,7 +106,7 @@ impl<'a> ShardStep<'a> {
     pub fn finish<E: From<Error>>(
         mut self,
         mut all_gather: impl FnMut(&[u8]) -> Result<Vec<Vec<u8>>, E>,
-    ) -> Result<Vec<Result<Outcome, RowError>>, E> {
+    ) -> Result<Rows<T>, E> {
         loop {
             match self {
                 Self::Done(outcomes) => return Ok(outcomes),
@@ -117,13 +119,13 @@ impl<'a> ShardStep<'a> {
     }
 }
 
-impl<'a> ShardDraw<'a> {
-    fn merge(self, messages: &[impl AsRef<[u8]>]) -> Result<ShardStep<'a>, Error> {
+impl<'a, T> ShardDraw<'a, T> {
+    fn merge(self, messages: &[impl AsRef<[u8]>]) -> Result<ShardStep<'a, T>, Error> {
         self.mailbox.bring(self.part.others(messages)?);
         self.go_on()
     }
 
-    fn go_on(mut self) -> Result<ShardStep<'a>, Error> {
+    fn go_on(mut self) -> Result<ShardStep<'a, T>, Error> {
         match self.draw.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(outcomes) => Ok(ShardStep::Done(outcomes?)),
             Poll::Pending => {
@@ -136,7 +138,7 @@ impl<'a> ShardDraw<'a> {
     }
 }
 
-impl std::fmt::Debug for ShardDraw<'_> {
+impl<T> std::fmt::Debug for ShardDraw<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ShardDraw of ids {:?}, round {}", self.part.ids, self.part.round)
     }

@@ -22,7 +22,7 @@ mod force;
 mod kept;
 mod lookup;
 mod lot;
-mod outcome;
+pub(crate) mod outcome;
 mod pass;
 pub(crate) mod plan;
 mod race;
@@ -33,9 +33,10 @@ mod verify;
 mod words;
 
 use crate::mass::{BLOCK, EMPTY};
-use crate::row::{Outcome, Row};
+use crate::row::Row;
 use crate::{Error, Policy, RowError};
 use exchange::Exchange;
+use outcome::Drawn;
 use plan::Plan;
 use std::ops::Range;
 use std::task::{Context, Poll, Waker};
@@ -70,12 +71,9 @@ pub(crate) struct Call<'a> {
     pub exchange: Exchange,
 }
 
-/// What became of each row.
-pub(crate) type Outcomes = Vec<Result<Outcome, RowError>>;
-
 /// Draws a token for each row, which comes with the number of its row of logits; rows of equal number follow each other.
-pub(crate) async fn draw(call: &Call<'_>, rows: &[(usize, Row<'_>)]) -> Result<Outcomes, Error> {
-    let mut outcomes: Vec<Option<Result<Outcome, RowError>>> = vec![None; rows.len()];
+pub(crate) async fn draw(call: &Call<'_>, rows: &[(usize, Row<'_>)]) -> Result<Vec<Result<Drawn, RowError>>, Error> {
+    let mut outcomes: Vec<Option<Result<Drawn, RowError>>> = rows.iter().map(|_| None).collect();
     let mut plans = Vec::with_capacity(rows.len());
     for (place, (row, asked)) in rows.iter().enumerate() {
         match Plan::new((place, *row), asked, call.vocabulary, &call.policy, call.bare) {
@@ -98,8 +96,8 @@ pub(crate) async fn draw(call: &Call<'_>, rows: &[(usize, Row<'_>)]) -> Result<O
         }
     }
     let kept = filter::settle(call, &surveyed).await?;
-    for (found, outcome) in surveyed.iter().zip(outcome::outcomes(call, &surveyed, &kept).await?) {
-        outcomes[found.plan.place] = Some(Ok(outcome));
+    for (found, drawn) in surveyed.iter().zip(outcome::draw_lots(call, &surveyed, &kept).await?) {
+        outcomes[found.plan.place] = Some(Ok(drawn));
     }
     Ok(outcomes.into_iter().flatten().collect())
 }

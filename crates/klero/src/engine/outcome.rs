@@ -12,8 +12,14 @@ use crate::mass::{self, Block};
 use crate::row::{Outcome, Proposal, TokenLogprob, Verification};
 use crate::{Error, math};
 
-/// The outcome of every row.
-pub(crate) async fn outcomes(call: &Call<'_>, found: &[Surveyed<'_>], kept: &[Kept]) -> Result<Vec<Outcome>, Error> {
+/// A row's token, and the outcome unless the call is bare.
+pub(crate) struct Drawn {
+    pub token: u32,
+    pub outcome: Option<Outcome>,
+}
+
+/// Draws every row's lot.
+pub(crate) async fn draw_lots(call: &Call<'_>, found: &[Surveyed<'_>], kept: &[Kept]) -> Result<Vec<Drawn>, Error> {
     let lots: Vec<Lot> = found.iter().zip(kept).map(|(found, kept)| Lot::new(found, kept)).collect();
     kept::visit(call, found, kept, &lots).await?;
     // The weights of a residual take the place of its sums, which must be read before.
@@ -30,11 +36,15 @@ pub(crate) async fn outcomes(call: &Call<'_>, found: &[Surveyed<'_>], kept: &[Ke
         .collect();
     look_up_all(call, &mut rows, Drawing::wants_for_token).await?;
     let tokens: Vec<u32> = rows.iter().map(Drawing::token).collect();
+    if call.bare {
+        return Ok(tokens.into_iter().map(|token| Drawn { token, outcome: None }).collect());
+    }
     look_up_all(call, &mut rows, |row| row.wants_for_outcome(row.token())).await?;
     let reports: Vec<Report> =
         rows.iter().zip(&tokens).map(|(row, token)| Report::new(row.found, row.x(*token))).collect();
     kept::visit(call, found, kept, &reports).await?;
-    Ok(rows.iter().zip(tokens).zip(reports).map(|((row, token), report)| row.outcome(token, &report)).collect())
+    let drawn = rows.iter().zip(tokens).zip(reports);
+    Ok(drawn.map(|((row, token), report)| Drawn { token, outcome: Some(row.outcome(token, &report)) }).collect())
 }
 
 async fn look_up_all<'r>(

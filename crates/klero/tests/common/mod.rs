@@ -3,6 +3,7 @@
 
 pub mod chi;
 pub mod naive;
+pub mod recipes;
 
 use klero::hash::Stream;
 use klero::{
