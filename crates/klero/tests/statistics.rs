@@ -8,10 +8,10 @@
 mod common;
 
 use common::chi::{FALSE_ALARM, independence_p_value, p_value, upper_tail};
-use common::{Case, DraftCase, NEG, Rng, draw_here, log_softmax};
+use common::{Case, DraftCase, EditsCase, NEG, Rng, draw_here, log_softmax};
 use klero::hash::{Case as HashCase, row_hash, uniform};
 use klero::hash::{Stream, splitmix64};
-use klero::{Draft, Draw, Row, SamplingParams};
+use klero::{Draft, Draw, FilterOrder, Logits, Row, SamplingParams, Shard, ShardStep};
 use rayon::prelude::*;
 
 const DRAWS: [Draw; 2] = [Draw::Gumbel, Draw::InverseCdf];
@@ -165,21 +165,178 @@ fn verified_tokens_follow_the_target_whatever_the_draft() {
     }
 }
 
-/// A draft without a distribution puts all on its token; where that comes from does not matter.
+/// A million steps, each with a target and a draft of its own kind: what is emitted follows the target.
 #[test]
-fn one_hot_drafts_leave_the_target_as_it_is() {
+fn a_million_verified_steps_follow_their_targets() {
+    const KINDS: usize = 8;
+    let mut rng = Rng::new(71);
+    let mut distribution = |spread: f64| -> Vec<f32> { (0..24).map(|_| (spread * rng.normal()) as f32).collect() };
+    let pairs: Vec<(Vec<f32>, Vec<f32>)> =
+        (0..KINDS).map(|kind| (distribution(2.0), log_softmax(&distribution(0.5 + kind as f64 / 3.0)))).collect();
+    for draw in DRAWS {
+        let params = SamplingParams { draw, seed: Some(29), ..Default::default() };
+        let counts = count(500_000, KINDS * 24, |k| {
+            let kind = (k / 5 % KINDS as u64) as usize;
+            let (logits, logprobs) = &pairs[kind];
+            let drafted = draw_here(logprobs, row(k, &params).with_stream(Stream::Draft)).token;
+            let draft = Draft::new(i64::from(drafted), logprobs).with_delta(0.0);
+            kind * 24 + draw_here(logits, row(k, &params).with_draft(draft)).token as usize
+        });
+        for (kind, counts) in counts.chunks(24).enumerate() {
+            assert_fits(counts, &truth(&pairs[kind].0, &params), &format!("{draw:?} pair {kind}"));
+        }
+    }
+}
+
+/// A guess has no distribution, or one with all on its token; where it comes from does not matter.
+#[test]
+fn guesses_leave_the_target_as_it_is() {
     let mut rng = Rng::new(4);
     let logits: Vec<f32> = (0..16).map(|_| rng.normal() as f32).collect();
     let one_hot: Vec<Vec<f32>> =
         (0..16).map(|token| (0..16).map(|id| if id == token { 0.0 } else { NEG }).collect()).collect();
     for draw in DRAWS {
         let params = SamplingParams { draw, seed: Some(12), ..Default::default() };
-        let counts = count(200_000, 16, |k| {
-            let token = (splitmix64(k) % 16) as usize;
-            let draft = Draft::new(token as i64, &one_hot[token]).with_delta(0.0);
-            draw_here(&logits, row(k, &params).with_draft(draft)).token as usize
+        for written_out in [true, false] {
+            let counts = count(200_000, 16, |k| {
+                let token = (splitmix64(k) % 16) as usize;
+                let draft = match written_out {
+                    true => Draft::new(token as i64, &one_hot[token]),
+                    false => Draft::one_hot(token as i64),
+                };
+                draw_here(&logits, row(k, &params).with_draft(draft.with_delta(0.0))).token as usize
+            });
+            assert_fits(&counts, &truth(&logits, &params), &format!("{draw:?} written out: {written_out}"));
+        }
+    }
+}
+
+/// A coupled draft of another model, drawn with the same noise: the token follows the target, the acceptance is at least
+/// that of independent draws (Σ p q) and at most what any coupling can do (Σ min(p, q)).
+#[test]
+fn coupled_tokens_follow_the_target() {
+    let mut rng = Rng::new(14);
+    let logits: Vec<f32> = (0..32).map(|_| 1.5 * rng.normal() as f32).collect();
+    let near: Vec<f32> = logits.iter().map(|l| l + 0.3 * rng.normal() as f32).collect();
+    let n = 250_000;
+    for draw in DRAWS {
+        let params = SamplingParams { draw, seed: Some(5), ..Default::default() };
+        let counts = count(n, 64, |k| {
+            let drafted = draw_here(&near, row(k, &params)).token;
+            let found = draw_here(&logits, row(k, &params).with_draft(Draft::coupled(i64::from(drafted))));
+            2 * found.token as usize + usize::from(found.verification.unwrap().accepted)
         });
-        assert_fits(&counts, &truth(&logits, &params), &format!("{draw:?}"));
+        let (p, q) = (truth(&logits, &params), truth(&near, &params));
+        let emitted: Vec<u64> = counts.chunks(2).map(|pair| pair[0] + pair[1]).collect();
+        assert_fits(&emitted, &p, &format!("{draw:?}"));
+        let accepted = counts.iter().skip(1).step_by(2).sum::<u64>() as f64 / n as f64;
+        let both = |with: fn(f64, f64) -> f64| p.iter().zip(&q).map(|(p, q)| with(*p, *q)).sum::<f64>();
+        let (least, most) = (both(|p, q| p * q), both(f64::min));
+        assert!(accepted > 3.0 * least && accepted < most + 0.005, "{draw:?}: {least} {accepted} {most}");
+        if draw == Draw::Gumbel {
+            assert!(accepted > 0.85 * most, "the noise is shared: {accepted} of {most}");
+        }
+    }
+}
+
+/// Every stage and every filter at once, in both orders.
+#[test]
+fn edited_and_filtered_draws_follow_the_processed_distribution() {
+    for vocab in [40, 512, 5000] {
+        let mut rng = Rng::new(vocab as u64 + 31);
+        let logits: Vec<f32> = (0..vocab).map(|_| 1.2 * rng.normal() as f32).collect();
+        let mut some = |n: usize| -> Vec<u32> { (0..n).map(|_| rng.below(vocab) as u32).collect() };
+        let (prompt, output, banned) = (some(vocab / 4), some(vocab / 4), some(vocab / 10));
+        let bias = vec![(1, 2.0), (7, -1.0), (30, 1.5)];
+        let allowed = (0..vocab.div_ceil(32)).map(|i| u32::MAX ^ (1 << (i % 32))).collect();
+        let edits = EditsCase {
+            prompt,
+            output,
+            bias,
+            banned,
+            allowed: Some(allowed),
+            blacklist: vec![3, 11],
+            force_top_k: vocab * 3 / 4,
+            ..Default::default()
+        };
+        for (draw, filter_order) in
+            DRAWS.into_iter().flat_map(|d| [FilterOrder::TopPFirst, FilterOrder::MinPFirst].map(|order| (d, order)))
+        {
+            let params = SamplingParams {
+                temperature: 1.4,
+                top_p: 0.93,
+                top_k: vocab as i64 / 3,
+                min_p: 0.02,
+                filter_order,
+                repetition_penalty: 1.2,
+                frequency_penalty: 0.2,
+                presence_penalty: -0.1,
+                draw,
+                seed: Some(vocab as u64),
+                ..Default::default()
+            };
+            let case = Case { edits: edits.clone().ready(), ..Case::new(logits.clone(), params.clone()) };
+            let batch =
+                Logits::new(&logits, 1, vocab).unwrap().with_tile(vocab).batch().with_policy(case.edits.policy());
+            let counts = count(if vocab > 1000 { 2500 } else { 30_000 }, vocab, |k| {
+                let row = row(k, &params).with_edits(case.edits.edits());
+                batch.tokens(&[row]).unwrap().remove(0).unwrap() as usize
+            });
+            let truth = case.oracle().unwrap();
+            assert!(truth.kept < vocab / 2);
+            assert_fits(&counts, &truth.probabilities, &format!("V = {vocab} {draw:?} {filter_order:?}"));
+        }
+    }
+}
+
+/// Tokens that three shards agree on.
+#[test]
+fn merged_shards_draw_from_the_whole() {
+    let vocab = 200;
+    let mut rng = Rng::new(77);
+    let logits: Vec<f32> = (0..vocab).map(|_| 1.5 * rng.normal() as f32).collect();
+    let shards = [0..64, 64..128, 128..vocab];
+    for (draw, top_p) in DRAWS.into_iter().flat_map(|draw| [(draw, 1.0), (draw, 0.8)]) {
+        let params = SamplingParams { draw, top_p, seed: Some(8), ..Default::default() };
+        let counts = count(60_000, vocab, |k| {
+            let row = [row(k, &params)];
+            let mut steps = shards.clone().map(|ids| {
+                let shard = Shard { first: ids.start, vocabulary: vocab };
+                Logits::new(&logits[ids.clone()], 1, ids.len()).unwrap().batch().shard_tokens(shard, &row).unwrap()
+            });
+            loop {
+                match &steps {
+                    [ShardStep::Done(a), ShardStep::Done(b), ShardStep::Done(c)] => {
+                        assert!(a == b && b == c);
+                        return *a[0].as_ref().unwrap() as usize;
+                    }
+                    _ => {
+                        let messages = steps.each_ref().map(|step| step.message().unwrap_or_default().to_vec());
+                        steps = steps.map(|step| step.merge(&messages).unwrap());
+                    }
+                }
+            }
+        });
+        assert_fits(&counts, &truth(&logits, &params), &format!("{draw:?} top_p {top_p}"));
+    }
+}
+
+/// The samples of one row are drawn apart from each other.
+#[test]
+fn samples_of_a_row_are_independent_draws() {
+    let mut rng = Rng::new(78);
+    let logits: Vec<f32> = (0..8).map(|_| rng.normal() as f32).collect();
+    let batch = Logits::new(&logits, 1, 8).unwrap().batch();
+    for draw in DRAWS {
+        let params = SamplingParams { draw, seed: Some(1), ..Default::default() };
+        let p = truth(&logits, &params);
+        let pairs: Vec<f64> = p.iter().flat_map(|a| p.iter().map(move |b| a * b)).collect();
+        let counts = count(100_000, 64, |k| {
+            let samples = batch.samples(&[row(k, &params)], 3).unwrap().remove(0);
+            let token = |j: usize| samples[j].as_ref().unwrap().token as usize;
+            8 * token(k as usize % 2) + token(2)
+        });
+        assert_fits(&counts, &pairs, &format!("{draw:?}"));
     }
 }
 
