@@ -116,9 +116,10 @@ impl TryFrom<BTreeMap<u32, f64>> for LogitBias {
 }
 
 impl<'a> Edits<'a> {
-    /// Whether penalties have something to look at.
-    pub(crate) fn has_text(&self) -> bool {
-        self.history.is_some() || !self.drafted.is_empty()
+    /// Whether a logit may change, if the text counts or not.
+    pub(crate) fn edit(&self, text_counts: bool) -> bool {
+        let text = self.history.is_some() || !self.drafted.is_empty();
+        (text_counts && text) || self.bias.is_some() || self.banned.is_some() || self.allowed.is_some()
     }
 
     /// The ids of a range that the text holds, each with the number of times it was written.

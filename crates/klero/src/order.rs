@@ -44,8 +44,8 @@ pub(crate) struct Place(pub u128);
 impl Place {
     /// Before every id.
     pub(crate) const FIRST: Self = Self(0);
-    /// Behind every id: just beyond an infinite depth.
-    pub(crate) const END: Self = Self(0x7f80_0001 << 64);
+    /// Behind every id: the last place of an infinite depth.
+    pub(crate) const END: Self = Self(0x7f80_0000 << 64 | u64::MAX as u128);
 
     #[inline(always)]
     pub(crate) fn new(x: f32, id: u32, max: f32) -> Self {
@@ -61,6 +61,13 @@ impl Place {
     /// Before every id that lies this deep or deeper.
     pub(crate) fn at_depth(depth: f32) -> Self {
         Self(u128::from(depth.to_bits()) << 64)
+    }
+
+    /// Whether an id stands before this place; as a rule its depth alone tells.
+    #[inline(always)]
+    pub(crate) fn is_behind(self, x: f32, id: u32, max: f32) -> bool {
+        let (depth, own) = (max - x, self.depth());
+        depth < own || (depth == own && Self::new(x, id, max) < self)
     }
 
     /// max − x of the ids here.
@@ -83,7 +90,13 @@ mod tests {
                 assert_eq!(one < other, i <= j, "{a} {b}");
                 assert_eq!(one < other, Ranked::new(*a, 5) > Ranked::new(*b, 6));
             }
+            assert_eq!(Place::END.depth(), f32::INFINITY);
             assert!(Place::new(*a, 5, max) > Place::FIRST && Place::new(*a, 5, max) < Place::END);
+        }
+        for (x, id) in xs.iter().flat_map(|x| [(*x, 4), (*x, 5), (*x, 6)]) {
+            for end in xs.map(|x| Place::new(x, 5, max)).into_iter().chain([Place::FIRST, Place::END]) {
+                assert_eq!(end.is_behind(x, id, max), Place::new(x, id, max) < end, "{x} {id} {end:?}");
+            }
         }
         assert_eq!(Place::new(-0.0, 1, 0.0), Place::new(0.0, 1, -0.0));
         assert_eq!(Place::new(990.0, 1, max).depth(), 10.0);

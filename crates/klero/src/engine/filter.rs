@@ -29,7 +29,7 @@ use std::sync::{Mutex, PoisonError};
 const BUCKET_BITS: u32 = 9;
 
 /// Rows that one pass searches at most: every thread holds a histogram for each.
-const TOGETHER: usize = 8;
+const TOGETHER: usize = 4;
 
 /// Below this depth an id weighs nothing (exp(−32) · 2^43 < 1), so top-p cuts above it, if at all.
 const WEIGHTLESS: f32 = 32.0;
@@ -316,16 +316,23 @@ impl Visit for Search<'_> {
 
     fn block(&self, gathered: &mut Gathered, block: usize, logits: &Block) {
         let x = self.plan.x(block, logits);
-        let places = (0..).zip(&x).map(|(i, x)| (i, Ranked::new(*x, (block * BLOCK + i) as u32)));
+        let Range { start, end } = self.range;
+        // The depth alone rules out most ids.
+        let near = |x: f32| (start.depth()..=end.depth()).contains(&(self.max - x)) && x > f32::NEG_INFINITY;
+        if !x.iter().any(|x| near(*x)) {
+            return;
+        }
+        let ids = x.iter().enumerate().filter(|(_, x)| near(**x));
+        let places = ids.map(|(i, x)| (i, Ranked::new(*x, (block * BLOCK + i) as u32)));
         let inside = places
             .map(|(i, ranked)| (i, ranked, Place::of(ranked, self.max)))
-            .filter(|(i, _, place)| x[*i] > f32::NEG_INFINITY && self.range.contains(place));
+            .filter(|(_, _, place)| (start..end).contains(place));
         match gathered {
             Gathered::Ids(top) => inside.for_each(|(_, ranked, _)| top.offer(ranked)),
             Gathered::Sums(sums) => {
                 let weights = weigh(&x, self.max);
                 for (i, _, place) in inside {
-                    let sum = &mut sums[((place.0 - self.range.start.0) >> self.shift) as usize];
+                    let sum = &mut sums[((place.0 - start.0) >> self.shift) as usize];
                     *sum = (sum.0 + weights[i], sum.1 + 1);
                 }
             }

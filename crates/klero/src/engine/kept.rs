@@ -28,7 +28,7 @@ pub(crate) struct Kept {
 impl Kept {
     /// Whether the id is kept.
     pub(crate) fn holds(&self, x: f32, id: u32) -> bool {
-        x > f32::NEG_INFINITY && Place::new(x, id, self.max) < self.end
+        x > f32::NEG_INFINITY && self.end.is_behind(x, id, self.max)
     }
 
     /// x of the kept ids of a block of logits.

@@ -42,7 +42,7 @@ use std::ops::Range;
 use std::task::{Context, Poll, Waker};
 
 /// Ids of a tile where nothing else is asked for.
-pub(crate) const TILE: usize = 2 * BLOCK;
+pub(crate) const TILE: usize = 4 * BLOCK;
 
 /// The tile nearest to `ids` that holds whole blocks.
 pub(crate) fn tile(ids: usize) -> usize {

@@ -8,6 +8,7 @@ use crate::order::{Place, Ranked};
 use crate::params::{Penalties, Sampling};
 use crate::row::{Draft, Proposal, Row};
 use crate::{Draw, Edits, Policy, RowError};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// The best ids a filtered row lists at most in its survey; deeper cuts take further passes.
@@ -26,6 +27,8 @@ pub(crate) struct Plan<'a> {
     pub valid: usize,
     pub draft: Option<Draft<'a>>,
     pub edits: Edits<'a>,
+    /// Whether penalties, bias or mask can change a logit at all.
+    pub edited: bool,
     pub blacklist: Option<&'a BTreeSet<u32>>,
     /// What force_top_k left, once it is known.
     pub forced: Option<Forced>,
@@ -78,6 +81,7 @@ impl<'a> Plan<'a> {
             valid,
             draft: asked.draft,
             edits: asked.edits,
+            edited: asked.edits.edit(sampling.penalties != Penalties::OFF) || policy.blacklist.is_some(),
             blacklist: policy.blacklist,
             forced: None,
             ids: if bare { &[] } else { asked.ids },
@@ -145,14 +149,17 @@ impl<'a> Plan<'a> {
     }
 
     /// The logits of a block after penalties, bias, mask and force_top_k.
-    pub(crate) fn staged(&self, block: usize, logits: &Block) -> Block {
+    pub(crate) fn staged<'l>(&self, block: usize, logits: &'l Block) -> Cow<'l, Block> {
+        if !self.edited && self.forced.is_none() {
+            return Cow::Borrowed(logits);
+        }
         let mut staged = *logits;
         let first = (block * BLOCK) as u32;
         self.penalise(first, &mut staged);
         self.add_bias(first, &mut staged);
         self.mask(block, &mut staged);
         self.force(first, &mut staged);
-        staged
+        Cow::Owned(staged)
     }
 
     /// x of a block: its staged logits times 1/T.
@@ -162,7 +169,7 @@ impl<'a> Plan<'a> {
 
     fn penalise(&self, first: u32, logits: &mut Block) {
         let penalties = self.sampling.penalties;
-        if penalties == Penalties::OFF || !self.edits.has_text() {
+        if penalties == Penalties::OFF {
             return;
         }
         for (id, written) in self.edits.text(first..first + BLOCK as u32) {

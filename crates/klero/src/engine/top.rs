@@ -4,8 +4,11 @@ use crate::order::Ranked;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Ids that are let in between two cuts of a full list, so that a cut costs a constant for each.
-const SLACK: usize = 256;
+/// Ids that are let in between two cuts of a full list: about as many as it holds, so that a cut costs a constant for each,
+/// but not so many that the memory shows.
+fn slack(capacity: usize) -> usize {
+    capacity.clamp(64, 256)
+}
 
 /// The best ids. Every id above `floor` that was offered is on the list.
 #[derive(Clone, Debug)]
@@ -18,7 +21,9 @@ pub(crate) struct Top {
 impl Top {
     /// Lists at most `capacity` ids.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { capacity, floor: Ranked::LAST, ids: Vec::new() }
+        // Taken at once, so that the list never holds two of its sizes while it grows.
+        let room = if capacity > 0 { capacity + slack(capacity) + 1 } else { 0 };
+        Self { capacity, floor: Ranked::LAST, ids: Vec::with_capacity(room) }
     }
 
     /// Offers an id with x greater than −∞.
@@ -26,7 +31,7 @@ impl Top {
         if ranked > self.floor && self.capacity > 0 {
             self.ids.push(ranked);
         }
-        if self.ids.len() > self.capacity + SLACK {
+        if self.ids.len() > self.capacity + slack(self.capacity) {
             self.cut();
         }
     }
