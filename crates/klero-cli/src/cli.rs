@@ -44,20 +44,35 @@ A:' --stop 'Q:' -m SmolLM2-135M-Instruct.Q4_1.gguf --threads 2";
 const DRAW_HELP: &str = "\
 A request is a JSON object on a line of its own (blank lines are skipped):
   logits             name of an f32 tensor [V], or [rows, V] with `row`
-  hidden, weights    instead of logits: f32 tensor [D], or [rows, D] with `row`; and tensor [V, D] in
-                     F32 or BF16, or GGUF Q8_0 blocks as U8 [V, D / 32 * 34]
+  hidden, weights    instead of logits: tensor [D], or [rows, D] with `row`; and tensor [V, D] in F32, BF16
+                     or F16, or GGUF blocks as U8 [V, bytes of a row]
+  weights_type       of GGUF blocks: \"q8_0\" (the default), \"q4_0\", \"q4_k\", \"q5_k\" or \"q6_k\"
   row                index into a two-dimensional tensor
   position           required: the number of tokens before the one that is drawn
-  temperature, top_p, top_k, min_p, seed, draw, top_logprobs, raw_logprobs
+  temperature, top_p, top_k, min_p, filter_order, repetition_penalty, frequency_penalty,
+  presence_penalty, seed, draw, top_logprobs, raw_logprobs, kept_ids, confidence
                      sampling parameters; seed is an integer or the same as text, draw is \"gumbel\"
-                     (the default) or \"inverse_cdf\"
+                     (the default) or \"inverse_cdf\", filter_order \"top_p_first\" or \"min_p_first\"
+  prompt_ids, output_ids
+                     the text so far, for the penalties
+  logit_bias         {\"50256\": -2.5}: what is added to single logits
+  banned             ids that may not be drawn
+  allowed            ids that may; or allowed_bitmask, a tensor I32 or U32 with a bit an id
+  ids                ids whose logprobs are reported
+  samples            how many to draw, each with a seed of its own
   stream             \"target\" (the default) or \"mtp\"
   vocabulary         valid ids, where tensors are padded
-  verify             {\"draft_token\": 5, \"draft_logprobs\": \"name\"}, with optional `row` and `delta`
+  verify             {\"draft_token\": 5, \"draft_logprobs\": \"name\"}, with optional `row` and `delta`; instead of
+                     draft_logprobs \"one_hot\": true or \"coupled\": true; instead of draft_token
+                     \"draft_tokens\": [5, 9] for a whole draft, with one row of logits more than tokens
+
+Tensors of logits, hidden states and draft logprobs are F32, BF16 or F16.
 
 Each request gives a JSON line, in order: row (the request's number, from 0), status, token, logprob,
 kept, log_normalizer, seed (as text), position; with verify also accepted, accept_probability and
-draft_logprob; raw_logprob and top_logprobs where asked for. A logprob of minus infinity is null.
+draft_logprob; raw_logprob, top_logprobs, logprobs_of (the ids asked for), kept_ids, confidence and
+samples where asked for. A whole draft gives the number accepted, the token after them, and the
+outcome of each row in `rows`. A logprob of minus infinity is null.
 Status is \"ok\"; \"nan\", \"infinite\" or \"empty\" for tensors that no token can be drawn from; or
 \"invalid\" for a bad request. If not ok, `error` says why and the token is null.
 
@@ -106,6 +121,14 @@ pub struct DrawArgs {
     /// The file with the requests, a JSON object a line; - for the standard input.
     #[arg(long, value_name = "FILE.jsonl")]
     pub requests: PathBuf,
+
+    /// Keep only the N largest logits of every row, after masks and before all else.
+    #[arg(long, value_name = "N")]
+    pub force_top_k: Option<NonZeroUsize>,
+
+    /// Ids that no row may draw, separated by commas.
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    pub blacklist: Vec<u32>,
 }
 
 #[derive(Args, Debug)]

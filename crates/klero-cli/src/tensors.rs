@@ -3,10 +3,13 @@
 //! Errors are texts: they end in a message to the user, beside a file or a line number.
 
 use crate::failure::Failure;
-use half::bf16;
-use klero::{BlockQ8_0, Weights};
+use half::{bf16, f16};
+use klero::{Block, BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0, Weights};
+use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
+use serde::Deserialize;
 use std::borrow::Cow;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The bytes of a file.
@@ -35,18 +38,12 @@ impl TensorFile {
 pub struct Tensors<'b>(SafeTensors<'b>);
 
 impl<'b> Tensors<'b> {
-    /// An f32 row: a whole tensor `[n]`, or one row of `[rows, n]`.
+    /// A row of numbers: a whole tensor `[n]`, or one row of `[rows, n]`.
     pub fn row(&self, name: &str, row: Option<usize>) -> Result<Cow<'b, [f32]>, String> {
-        let tensor = self.0.tensor(name).map_err(|error| error.to_string())?;
-        if tensor.dtype() != Dtype::F32 {
-            return Err(format!("tensor `{name}` is {}, must be F32", tensor.dtype()));
-        }
-        let data: &'b [u8] = tensor.data();
+        let tensor = self.tensor(name)?;
         match (tensor.shape(), row) {
-            ([_], None) => Ok(numbers(data, f32::from_le_bytes)),
-            ([rows, width], Some(row)) if row < *rows => {
-                Ok(numbers(&data[row * width * 4..][..width * 4], f32::from_le_bytes))
-            }
+            ([n], None) => floats(name, &tensor, 0..*n),
+            ([rows, width], Some(row)) if row < *rows => floats(name, &tensor, row * width..(row + 1) * width),
             ([rows, _], Some(row)) => Err(format!("row is {row}, must be below {rows}, the rows of `{name}`")),
             (shape @ [_, _], None) => Err(format!("tensor `{name}` has shape {shape:?}: give `row`")),
             (shape, _) => {
@@ -56,9 +53,36 @@ impl<'b> Tensors<'b> {
         }
     }
 
-    /// Weights `[V, D]` in f32 or bf16, or the bytes of Q8_0 blocks `[V, D / 32 · 34]`.
-    pub fn weights(&self, name: &str) -> Result<Weights<'b>, String> {
-        let tensor = self.0.tensor(name).map_err(|error| error.to_string())?;
+    /// All rows of a tensor `[rows, n]`, of which there must be `rows`.
+    pub fn rows(&self, name: &str, rows: usize) -> Result<Cow<'b, [f32]>, String> {
+        let tensor = self.tensor(name)?;
+        match tensor.shape() {
+            [found, width] if *found == rows => floats(name, &tensor, 0..rows * width),
+            shape => Err(format!("tensor `{name}` has shape {shape:?}, must be [{rows}, n]")),
+        }
+    }
+
+    /// A bitmask in words of 32 bits: a whole tensor `[words]`, or one row of `[rows, words]`.
+    pub fn bitmask(&self, name: &str, row: Option<usize>) -> Result<Cow<'b, [u32]>, String> {
+        let tensor = self.tensor(name)?;
+        if !matches!(tensor.dtype(), Dtype::I32 | Dtype::U32) {
+            return Err(format!("tensor `{name}` is {}, must be I32 or U32", tensor.dtype()));
+        }
+        let data: &'b [u8] = tensor.data();
+        match (tensor.shape(), row) {
+            ([_], _) => Ok(numbers(data, u32::from_le_bytes)),
+            ([rows, words], Some(row)) if row < *rows => {
+                Ok(numbers(&data[row * words * 4..][..words * 4], u32::from_le_bytes))
+            }
+            (shape, _) => {
+                Err(format!("tensor `{name}` has shape {shape:?}, must be [words], or [rows, words] with `row`"))
+            }
+        }
+    }
+
+    /// Weights `[V, D]` in f32, bf16 or f16, or as the bytes of GGUF blocks `[V, bytes of a row]`.
+    pub fn weights(&self, name: &str, blocks: BlockType) -> Result<Weights<'b>, String> {
+        let tensor = self.tensor(name)?;
         let data: &'b [u8] = tensor.data();
         let &[rows, width] = tensor.shape() else {
             return Err(format!("tensor `{name}` has shape {:?}, must be [V, D]", tensor.shape()));
@@ -66,16 +90,57 @@ impl<'b> Tensors<'b> {
         let weights = match tensor.dtype() {
             Dtype::F32 => Weights::f32(rows, width, numbers(data, f32::from_le_bytes)),
             Dtype::BF16 => Weights::bf16(rows, width, numbers(data, bf16::from_le_bytes)),
-            Dtype::U8 if width % BlockQ8_0::BYTES == 0 => BlockQ8_0::from_bytes(data)
-                .and_then(|blocks| Weights::q8_0(rows, width / BlockQ8_0::BYTES * 32, blocks)),
-            Dtype::U8 => {
-                return Err(format!("tensor `{name}` has rows of {width} bytes, must be Q8_0 blocks of 34"));
-            }
-            other => {
-                return Err(format!("tensor `{name}` is {other}, must be F32, BF16 or U8 (Q8_0 blocks)"));
-            }
+            Dtype::F16 => Weights::f16(rows, width, numbers(data, f16::from_le_bytes)),
+            Dtype::U8 => match blocks {
+                BlockType::Q8_0 => quantized::<BlockQ8_0>(rows, width, data),
+                BlockType::Q4_0 => quantized::<BlockQ4_0>(rows, width, data),
+                BlockType::Q4K => quantized::<BlockQ4K>(rows, width, data),
+                BlockType::Q5K => quantized::<BlockQ5K>(rows, width, data),
+                BlockType::Q6K => quantized::<BlockQ6K>(rows, width, data),
+            },
+            other => return Err(format!("tensor `{name}` is {other}, must be F32, BF16, F16, or U8 (GGUF blocks)")),
         };
         weights.map_err(|error| format!("tensor `{name}`: {error}"))
+    }
+
+    fn tensor(&self, name: &str) -> Result<TensorView<'b>, String> {
+        self.0.tensor(name).map_err(|error| error.to_string())
+    }
+}
+
+/// The GGUF type of weights that a file holds as bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub enum BlockType {
+    #[default]
+    #[serde(rename = "q8_0")]
+    Q8_0,
+    #[serde(rename = "q4_0")]
+    Q4_0,
+    #[serde(rename = "q4_k")]
+    Q4K,
+    #[serde(rename = "q5_k")]
+    Q5K,
+    #[serde(rename = "q6_k")]
+    Q6K,
+}
+
+/// Blocks whose rows have `width` bytes.
+fn quantized<B: Block>(rows: usize, width: usize, data: &[u8]) -> Result<Weights<'static>, klero::Error> {
+    if !width.is_multiple_of(B::BYTES) {
+        let rule = format!("must be blocks of {}", B::BYTES);
+        return Err(klero::Error::Shape(format!("rows of {width} bytes, {rule}")));
+    }
+    Weights::quantized(rows, width / B::BYTES * B::WEIGHTS, B::from_bytes(data)?)
+}
+
+/// Some elements of a tensor as f32, which they widen to exactly.
+fn floats<'b>(name: &str, tensor: &TensorView<'b>, range: Range<usize>) -> Result<Cow<'b, [f32]>, String> {
+    let bytes = |size: usize| -> &'b [u8] { &tensor.data()[range.start * size..range.end * size] };
+    match tensor.dtype() {
+        Dtype::F32 => Ok(numbers(bytes(4), f32::from_le_bytes)),
+        Dtype::BF16 => Ok(numbers(bytes(2), bf16::from_le_bytes).iter().map(|n| n.to_f32()).collect()),
+        Dtype::F16 => Ok(numbers(bytes(2), f16::from_le_bytes).iter().map(|n| n.to_f32()).collect()),
+        other => Err(format!("tensor `{name}` is {other}, must be F32, BF16 or F16")),
     }
 }
 

@@ -130,7 +130,7 @@ fn heads(vocabulary: usize, dim: usize) -> Vec<(Tensor, Weights<'static>)> {
         ),
         (
             tensor("q8_0", Dtype::U8, dim / 32 * 34, blocks.iter().flat_map(bytes).collect()),
-            Weights::q8_0(vocabulary, dim, blocks).unwrap(),
+            Weights::quantized(vocabulary, dim, blocks).unwrap(),
         ),
     ]
 }

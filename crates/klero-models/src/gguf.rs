@@ -1,16 +1,16 @@
 //! GGUF files: typed access to metadata, and tensors as [`Weights`].
 //!
 //! A tensor is read some rows at a time, so that loading needs little more memory than the finished model. Matrices
-//! keep the types that [`Weights`] multiplies (f32, bf16, Q8_0); f16 becomes f32, and every other quantised type becomes
-//! Q8_0, whose integer dot product is much faster than theirs and whose error is far below their own.
+//! keep the types that [`Weights`] multiplies: f32, f16, bf16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K. Every other quantised type becomes
+//! Q8_0, whose error is far below theirs; so does a matrix made of tensors of several quantised types.
 
 use crate::requantise::requantise;
 use crate::{ModelError, header};
 use candle_core::Device;
 use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
 use candle_core::quantized::{GgmlDType, ggml_file::qtensor_from_ggml};
-use half::bf16;
-use klero::{BlockQ8_0, Weights};
+use half::{bf16, f16};
+use klero::{Block, BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0, Weights};
 use std::fs::File;
 use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -127,17 +127,36 @@ impl Gguf {
                 Ok(Weights::f32(rows, cols, data)?)
             }
             Stored::Bf16 => {
-                let halves = |bytes: &[u8]| bytes.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]])).collect();
-                Ok(Weights::bf16(rows, cols, self.rows_of(&infos, cols, 1, |_, bytes, _| Ok(halves(bytes)))?)?)
+                let data = self.rows_of(&infos, cols, 1, |_, bytes, _| Ok(halves(bytes, bf16::from_le_bytes)))?;
+                Ok(Weights::bf16(rows, cols, data)?)
+            }
+            Stored::F16 => {
+                let data = self.rows_of(&infos, cols, 1, |_, bytes, _| Ok(halves(bytes, f16::from_le_bytes)))?;
+                Ok(Weights::f16(rows, cols, data)?)
             }
             Stored::Q8_0 => {
                 let data = self.rows_of(&infos, cols, 32, |dtype, bytes, elements| match dtype {
                     GgmlDType::Q8_0 => Ok(BlockQ8_0::from_bytes(bytes)?),
                     _ => Ok(requantise(&decode(dtype, bytes, elements)?)),
                 })?;
-                Ok(Weights::q8_0(rows, cols, data)?)
+                Ok(Weights::quantized(rows, cols, data)?)
             }
+            Stored::Q4_0 => self.blocks::<BlockQ4_0>(&infos, rows, cols),
+            Stored::Q4K => self.blocks::<BlockQ4K>(&infos, rows, cols),
+            Stored::Q5K => self.blocks::<BlockQ5K>(&infos, rows, cols),
+            Stored::Q6K => self.blocks::<BlockQ6K>(&infos, rows, cols),
         }
+    }
+
+    /// A matrix whose blocks are kept as they are.
+    fn blocks<B: Block>(
+        &self,
+        infos: &[&TensorInfo],
+        rows: usize,
+        cols: usize,
+    ) -> Result<Weights<'static>, ModelError> {
+        let data = self.rows_of(infos, cols, B::WEIGHTS, |_, bytes, _| Ok(B::from_bytes(bytes)?))?;
+        Ok(Weights::quantized(rows, cols, data)?)
     }
 
     /// Converts the rows of some tensors, a chunk at a time, into one vector; `unit` elements become one `T`.
@@ -195,20 +214,40 @@ impl Gguf {
 enum Stored {
     F32,
     Bf16,
+    F16,
     Q8_0,
+    Q4_0,
+    Q4K,
+    Q5K,
+    Q6K,
 }
 
 impl Stored {
-    /// The type of a matrix made of several tensors: their own if they agree, else f32.
+    /// The type of a matrix made of several tensors: their own if they agree, Q8_0 if all are quantised, else f32.
     fn common(infos: &[&TensorInfo]) -> Self {
         let of = |info: &&TensorInfo| match info.ggml_dtype {
-            GgmlDType::F32 | GgmlDType::F16 => Self::F32,
+            GgmlDType::F32 => Self::F32,
+            GgmlDType::F16 => Self::F16,
             GgmlDType::BF16 => Self::Bf16,
+            GgmlDType::Q4_0 => Self::Q4_0,
+            GgmlDType::Q4K => Self::Q4K,
+            GgmlDType::Q5K => Self::Q5K,
+            GgmlDType::Q6K => Self::Q6K,
             _ => Self::Q8_0,
         };
         let first = infos.first().map_or(Self::F32, of);
-        if infos.iter().all(|info| of(info) == first) { first } else { Self::F32 }
+        let is_float = |info: &&TensorInfo| matches!(of(info), Self::F32 | Self::F16 | Self::Bf16);
+        match infos.iter().all(|info| of(info) == first) {
+            true => first,
+            false if infos.iter().any(is_float) => Self::F32,
+            false => Self::Q8_0,
+        }
     }
+}
+
+/// Numbers of two bytes.
+fn halves<T>(bytes: &[u8], read: fn([u8; 2]) -> T) -> Vec<T> {
+    bytes.as_chunks().0.iter().map(|pair| read(*pair)).collect()
 }
 
 /// Checks that every tensor lies inside the file, and that they do not share bytes (so that no small file can ask for

@@ -302,7 +302,7 @@ impl HeadRecipe {
         match self.quantized {
             0 => Weights::f32(self.vocab, cols, data),
             1 => Weights::bf16(self.vocab, cols, data.into_iter().map(bf16::from_f32).collect::<Vec<_>>()),
-            _ => Weights::q8_0(self.vocab, cols, BlockQ8_0::quantize(&data).unwrap()),
+            _ => Weights::quantized(self.vocab, cols, BlockQ8_0::quantize(&data).unwrap()),
         }
         .unwrap()
     }

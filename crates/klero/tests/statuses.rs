@@ -212,7 +212,7 @@ fn wrong_shapes_name_the_value_and_the_rule() {
     has(shape(head.logits(&[0.0; 7])), &["7", "4"]);
     has(shape(Weights::f32(5, 0, vec![])), &["cols", "0"]);
     has(shape(Weights::bf16(5, 4, vec![bf16::ZERO; 19])), &["5", "4", "19"]);
-    has(shape(Weights::q8_0(5, 16, vec![])), &["16", "32"]);
+    has(shape(Weights::quantized::<BlockQ8_0>(5, 16, vec![])), &["16", "32"]);
 }
 
 #[test]
@@ -412,7 +412,7 @@ fn hidden_states_that_are_not_finite_show_in_their_row_alone() {
     for weights in [
         Weights::f32(vocab, cols, &data[..]).unwrap(),
         Weights::bf16(vocab, cols, &halves[..]).unwrap(),
-        Weights::q8_0(vocab, cols, &blocks[..]).unwrap(),
+        Weights::quantized(vocab, cols, &blocks[..]).unwrap(),
     ] {
         let head = FusedHead::new(&weights).unwrap();
         let row = Row::new(params(1.0).check().unwrap(), 0);
@@ -439,7 +439,7 @@ fn hidden_states_that_are_not_finite_show_in_their_row_alone() {
 fn weights_that_are_not_finite_show_at_their_id() {
     let mut blocks = BlockQ8_0::quantize(&[0.5; 5 * 32]).unwrap();
     blocks[3].d = f16::NAN;
-    let quantized = Weights::q8_0(5, 32, blocks).unwrap();
+    let quantized = Weights::quantized(5, 32, blocks).unwrap();
     let mut data = vec![0.5; 5 * 32];
     data[3 * 32 + 4] = NAN;
     let full = Weights::f32(5, 32, data).unwrap();

@@ -2,13 +2,13 @@
 
 mod batch;
 mod reply;
-mod request;
+pub mod request;
 
 use crate::cli::DrawArgs;
 use crate::failure::{Failure, tell};
 use crate::tensors::{TensorFile, Tensors};
 use batch::Job;
-use klero::RowError;
+use klero::{Outcome, Policy, RowError, Speculated};
 use reply::Reply;
 use request::Request;
 use std::io::{BufWriter, Read, Write};
@@ -24,6 +24,17 @@ pub enum Fault {
     Row(RowError),
 }
 
+/// What a request that was drawn gives.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// A draw.
+    One(Outcome),
+    /// Several of one row, at least one.
+    Samples(Vec<Outcome>),
+    /// A whole draft.
+    Draft(Speculated),
+}
+
 /// Runs every request and writes every reply. The exit code is 1 if a request was invalid; rows whose numbers give no
 /// token are results like others.
 pub fn run(args: &DrawArgs) -> Result<ExitCode, Failure> {
@@ -33,7 +44,9 @@ pub fn run(args: &DrawArgs) -> Result<ExitCode, Failure> {
     let lines: Vec<(usize, &[u8])> =
         (1..).zip(bytes.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.trim_ascii().is_empty()).collect();
     let requests: Vec<Result<Request, String>> = lines.iter().map(|(_, line)| Request::parse(line)).collect();
-    let outcomes = batch::draw(&tensors, &jobs(&tensors, &requests));
+    let blacklist = (!args.blacklist.is_empty()).then(|| args.blacklist.iter().copied().collect());
+    let policy = Policy { blacklist: blacklist.as_ref(), force_top_k: args.force_top_k };
+    let outcomes = batch::draw(&tensors, &jobs(&tensors, &requests), policy);
 
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut code = ExitCode::SUCCESS;

@@ -1,64 +1,19 @@
 //! Weight matrices: the LM head, or any linear layer that must give the same bits whatever the batch.
 //!
 //! A matrix `W[rows, cols]` lies row by row, a row per vocabulary id. What a logit *is* for each type (the order of the
-//! sum, the quantisation of the hidden state) is written down in `cpu/dot.rs` and in docs/law.md; it never depends on
+//! sum, the quantisation of the hidden state) is written down in `cpu/dot/` and in docs/law.md; it never depends on
 //! the other rows of a batch, on threads, or on the tile a row was computed in.
 
-use crate::Error;
-use crate::cpu::dot::{self, Quantized};
+mod blocks;
+
+pub use blocks::{Block, BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0};
+
+use crate::cpu::dot::{self, PART, Quantized, QuantizedRow};
+use crate::{Element, Error};
 use half::{bf16, f16};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
-
-/// Thirty-two weights of GGUF's `Q8_0`: `w[i] = d · qs[i]`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BlockQ8_0 {
-    /// The scale.
-    pub d: f16,
-    /// The integers.
-    pub qs: [i8; 32],
-}
-
-impl BlockQ8_0 {
-    /// Bytes of one block in a file: the scale, little-endian, then the integers.
-    pub const BYTES: usize = 34;
-
-    /// Quantises `values` in blocks of 32: `d = max|v| / 127` rounded to f16, `qs = round_half_even(v · 127 / max|v|)`.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if the length is not a multiple of 32.
-    pub fn quantize(values: &[f32]) -> Result<Vec<Self>, Error> {
-        multiple_of("values", values.len(), 32)?;
-        let block = |chunk: &[f32]| {
-            let largest = chunk.iter().fold(0.0f32, |most, v| most.max(v.abs()));
-            let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-            let mut qs = [0i8; 32];
-            for (q, v) in qs.iter_mut().zip(chunk) {
-                *q = (v * inverse).round_ties_even() as i8;
-            }
-            Self { d: f16::from_f32(largest / 127.0), qs }
-        };
-        Ok(values.chunks_exact(32).map(block).collect())
-    }
-
-    /// Reads the blocks of a GGUF tensor.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if the length is not a multiple of [`BlockQ8_0::BYTES`].
-    pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Self>, Error> {
-        multiple_of("bytes", bytes.len(), Self::BYTES)?;
-        let block = |chunk: &[u8]| {
-            let mut qs = [0i8; 32];
-            for (q, byte) in qs.iter_mut().zip(&chunk[2..]) {
-                *q = *byte as i8;
-            }
-            Self { d: f16::from_le_bytes([chunk[0], chunk[1]]), qs }
-        };
-        Ok(bytes.chunks_exact(Self::BYTES).map(block).collect())
-    }
-}
 
 /// A matrix of weights `[rows, cols]`, row-major, owned or borrowed.
 ///
@@ -76,11 +31,18 @@ pub struct Weights<'a> {
     data: Data<'a>,
 }
 
+/// The elements of a matrix. Only [`Block::store`] names the quantised ones outside this file.
 #[derive(Clone, Debug)]
-enum Data<'a> {
+#[doc(hidden)]
+pub enum Data<'a> {
     F32(Cow<'a, [f32]>),
     Bf16(Cow<'a, [bf16]>),
+    F16(Cow<'a, [f16]>),
     Q8_0(Cow<'a, [BlockQ8_0]>),
+    Q4_0(Cow<'a, [BlockQ4_0]>),
+    Q4K(Cow<'a, [BlockQ4K]>),
+    Q5K(Cow<'a, [BlockQ5K]>),
+    Q6K(Cow<'a, [BlockQ6K]>),
 }
 
 impl<'a> Weights<'a> {
@@ -104,14 +66,33 @@ impl<'a> Weights<'a> {
         Ok(Self { rows, cols, data: Data::Bf16(data) })
     }
 
-    /// Q8_0 weights: `cols / 32` blocks a row.
+    /// f16 weights.
     ///
     /// # Errors
-    /// [`Error::Shape`] if `cols` is not a positive multiple of 32 or the number of blocks is not `rows · cols / 32`.
-    pub fn q8_0(rows: usize, cols: usize, data: impl Into<Cow<'a, [BlockQ8_0]>>) -> Result<Self, Error> {
+    /// As [`Weights::f32`].
+    pub fn f16(rows: usize, cols: usize, data: impl Into<Cow<'a, [f16]>>) -> Result<Self, Error> {
         let data = data.into();
-        shape(rows, cols, 32, data.len())?;
-        Ok(Self { rows, cols, data: Data::Q8_0(data) })
+        shape(rows, cols, 1, data.len())?;
+        Ok(Self { rows, cols, data: Data::F16(data) })
+    }
+
+    /// Quantised weights: `cols / B::WEIGHTS` blocks a row.
+    ///
+    /// ```
+    /// use klero::{BlockQ8_0, Weights};
+    /// let blocks = BlockQ8_0::quantize(&[0.25; 64])?;
+    /// let weights = Weights::quantized(2, 32, blocks)?;
+    /// assert_eq!((weights.rows(), weights.cols()), (2, 32));
+    /// # Ok::<(), klero::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if `cols` is not a positive multiple of [`Block::WEIGHTS`] or the number of blocks is not
+    /// `rows · cols / WEIGHTS`.
+    pub fn quantized<B: Block>(rows: usize, cols: usize, data: impl Into<Cow<'a, [B]>>) -> Result<Self, Error> {
+        let data = data.into();
+        shape(rows, cols, B::WEIGHTS, data.len())?;
+        Ok(Self { rows, cols, data: B::store(data) })
     }
 
     /// Number of rows; for an LM head, the vocabulary size V.
@@ -134,20 +115,14 @@ impl<'a> Weights<'a> {
         }
         expect_len("out", out.len(), self.cols)?;
         match &self.data {
-            Data::F32(data) => out.copy_from_slice(&data[row * self.cols..][..self.cols]),
-            Data::Bf16(data) => {
-                for (o, w) in out.iter_mut().zip(&data[row * self.cols..]) {
-                    *o = w.to_f32();
-                }
-            }
-            Data::Q8_0(data) => {
-                let blocks = &data[row * (self.cols / 32)..];
-                for (chunk, block) in out.chunks_exact_mut(32).zip(blocks) {
-                    for (o, q) in chunk.iter_mut().zip(&block.qs) {
-                        *o = dot::widen_f16(u32::from(block.d.to_bits())) * f32::from(*q);
-                    }
-                }
-            }
+            Data::F32(data) => widen_row(data, row, out),
+            Data::Bf16(data) => widen_row(data, row, out),
+            Data::F16(data) => widen_row(data, row, out),
+            Data::Q8_0(data) => dequantize_row(data, row, out),
+            Data::Q4_0(data) => dequantize_row(data, row, out),
+            Data::Q4K(data) => dequantize_row(data, row, out),
+            Data::Q5K(data) => dequantize_row(data, row, out),
+            Data::Q6K(data) => dequantize_row(data, row, out),
         }
         Ok(())
     }
@@ -180,8 +155,10 @@ impl<'a> Weights<'a> {
     /// Brings hidden states `[n, cols]` into the form that this type's dot product takes.
     pub(crate) fn prepare<'x>(&self, x: &'x [f32]) -> Hidden<'x> {
         match self.data {
-            Data::F32(_) | Data::Bf16(_) => Hidden::F32(x),
-            Data::Q8_0(_) => Hidden::Quantized(Quantized::new(x)),
+            Data::F32(_) | Data::Bf16(_) | Data::F16(_) => Hidden::F32(x),
+            Data::Q8_0(_) | Data::Q4_0(_) | Data::Q4K(_) | Data::Q5K(_) | Data::Q6K(_) => {
+                Hidden::Quantized(Quantized::new(x))
+            }
         }
     }
 
@@ -193,24 +170,39 @@ impl<'a> Weights<'a> {
         ids: Range<usize>,
         out: impl IntoIterator<Item = &'o mut [f32]>,
     ) {
+        let hidden = |row: usize| hidden.row(row, self.cols);
         for (&row, out) in wanted.iter().zip(out) {
-            match (&self.data, hidden) {
-                (Data::F32(data), Hidden::F32(x)) => {
-                    let (w, x) = (span(data, &ids, self.cols), span(x, &(row..row + 1), self.cols));
-                    dot::dot_f32(w, x, out);
-                }
-                (Data::Bf16(data), Hidden::F32(x)) => {
-                    let (w, x) = (span(data, &ids, self.cols), span(x, &(row..row + 1), self.cols));
-                    dot::dot_bf16(w, x, out);
-                }
-                (Data::Q8_0(data), Hidden::Quantized(x)) => {
-                    let width = self.cols / 32;
-                    dot::dot_q8_0(span(data, &ids, width), x.blocks(row * width..(row + 1) * width), out);
-                }
+            match (&self.data, hidden(row)) {
+                (Data::F32(data), HiddenRow::F32(x)) => dot::dot_f32(span(data, &ids, self.cols), x, out),
+                (Data::Bf16(data), HiddenRow::F32(x)) => dot::dot_bf16(span(data, &ids, self.cols), x, out),
+                (Data::F16(data), HiddenRow::F32(x)) => dot::dot_f16(span(data, &ids, self.cols), x, out),
+                (Data::Q8_0(data), HiddenRow::Quantized(x)) => dot_blocks(data, &ids, self.cols, x, out),
+                (Data::Q4_0(data), HiddenRow::Quantized(x)) => dot_blocks(data, &ids, self.cols, x, out),
+                (Data::Q4K(data), HiddenRow::Quantized(x)) => dot_blocks(data, &ids, self.cols, x, out),
+                (Data::Q5K(data), HiddenRow::Quantized(x)) => dot_blocks(data, &ids, self.cols, x, out),
+                (Data::Q6K(data), HiddenRow::Quantized(x)) => dot_blocks(data, &ids, self.cols, x, out),
                 _ => unreachable!("hidden states are prepared by the weights that use them"),
             }
         }
     }
+}
+
+fn widen_row<E: Element>(data: &[E], row: usize, out: &mut [f32]) {
+    let start = row * out.len();
+    out.iter_mut().zip(&data[start..]).for_each(|(out, weight)| *out = weight.widen());
+}
+
+fn dequantize_row<B: Block>(data: &[B], row: usize, out: &mut [f32]) {
+    let start = row * out.len() / B::WEIGHTS;
+    for (out, block) in out.chunks_exact_mut(B::WEIGHTS).zip(&data[start..]) {
+        for (part, out) in out.chunks_exact_mut(PART).enumerate() {
+            out.copy_from_slice(&block.weights(part));
+        }
+    }
+}
+
+fn dot_blocks<B: Block>(data: &[B], ids: &Range<usize>, cols: usize, hidden: QuantizedRow, out: &mut [f32]) {
+    B::dot(span(data, ids, cols / B::WEIGHTS), hidden, out);
 }
 
 /// Weight rows that one task of a matmul takes.
@@ -221,6 +213,21 @@ const TILE: usize = 64;
 pub(crate) enum Hidden<'x> {
     F32(&'x [f32]),
     Quantized(Quantized),
+}
+
+/// One hidden state.
+enum HiddenRow<'h> {
+    F32(&'h [f32]),
+    Quantized(QuantizedRow<'h>),
+}
+
+impl Hidden<'_> {
+    fn row(&self, row: usize, cols: usize) -> HiddenRow<'_> {
+        match self {
+            Self::F32(x) => HiddenRow::F32(&x[row * cols..][..cols]),
+            Self::Quantized(x) => HiddenRow::Quantized(x.parts(row * (cols / PART)..(row + 1) * (cols / PART))),
+        }
+    }
 }
 
 fn span<'d, T>(data: &'d [T], rows: &Range<usize>, width: usize) -> &'d [T] {
@@ -264,10 +271,12 @@ mod tests {
         let x: Vec<f32> = (0..3 * cols).map(|i| ((i * 104_729 % 997) as f32 - 498.0) / 61.0).collect();
         let halves: Vec<bf16> = data.iter().map(|v| bf16::from_f32(*v)).collect();
         let blocks = BlockQ8_0::quantize(&data).unwrap();
+        let narrow: Vec<f16> = data.iter().map(|v| f16::from_f32(*v)).collect();
         for weights in [
+            Weights::f16(rows, cols, &narrow[..]).unwrap(),
             Weights::f32(rows, cols, &data[..]).unwrap(),
             Weights::bf16(rows, cols, &halves[..]).unwrap(),
-            Weights::q8_0(rows, cols, &blocks[..]).unwrap(),
+            Weights::quantized(rows, cols, &blocks[..]).unwrap(),
         ] {
             let mut whole = vec![0.0; 3 * rows];
             weights.matmul(&x, &mut whole).unwrap();
@@ -285,7 +294,7 @@ mod tests {
     #[test]
     fn a_hidden_state_that_is_not_finite_shows_in_the_logits() {
         let blocks = BlockQ8_0::quantize(&[1.0; 64]).unwrap();
-        let weights = Weights::q8_0(1, 64, blocks).unwrap();
+        let weights = Weights::quantized(1, 64, blocks).unwrap();
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut x = [0.5; 64];
             x[40] = bad;
@@ -299,7 +308,8 @@ mod tests {
     fn wrong_shapes_are_refused_by_name() {
         let error = Weights::f32(2, 3, vec![0.0; 5]).unwrap_err().to_string();
         assert!(error.contains("[2, 3]") && error.contains("found 5"), "{error}");
-        assert!(Weights::q8_0(1, 33, vec![]).is_err());
+        assert!(Weights::quantized::<BlockQ8_0>(1, 33, vec![]).is_err());
+        assert!(Weights::quantized::<BlockQ6K>(1, 128, vec![]).is_err());
         assert!(Weights::f32(usize::MAX, 2, vec![]).is_err());
         assert!(BlockQ8_0::quantize(&[0.0; 31]).is_err());
     }
