@@ -2,7 +2,8 @@
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use klero::{Draw, SamplingParams};
+use klero::{Draw, FilterOrder, LogitBias, ParamError, SamplingParams};
+use std::collections::BTreeSet;
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 
@@ -196,6 +197,30 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f64>,
 
+    /// The order of the filters; min_p_first is that of other engines (see docs/law.md).
+    #[arg(long, value_enum, default_value_t)]
+    filter_order: OrderArg,
+
+    /// Divide a logit above 0 of a token in the text by this, multiply one below; 1 is off [default: 1].
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
+    repetition_penalty: Option<f64>,
+
+    /// Subtract this from a token's logit for each time it was written; 0 is off [default: 0].
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    frequency_penalty: Option<f64>,
+
+    /// Subtract this from the logit of every token that was written; 0 is off [default: 0].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    presence_penalty: Option<f64>,
+
+    /// Add to a token's logit; may be given more than once.
+    #[arg(long, value_name = "ID=BIAS", value_parser = id_and_bias)]
+    logit_bias: Vec<(u32, f64)>,
+
+    /// A token that may not be drawn; may be given more than once.
+    #[arg(long, value_name = "ID")]
+    ban: Vec<u32>,
+
     /// Any integer of 64 bits, signed or not; the same seed gives the same text [default: random].
     #[arg(long, value_name = "SEED", allow_negative_numbers = true, value_parser = klero::parse_seed)]
     seed: Option<u64>,
@@ -215,7 +240,34 @@ enum DrawArg {
     InverseCdf,
 }
 
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum OrderArg {
+    /// top-p on the full distribution, then top-k, then min-p.
+    #[default]
+    TopPFirst,
+    /// min-p, then top-k, then top-p on what is left.
+    MinPFirst,
+}
+
+fn id_and_bias(text: &str) -> Result<(u32, f64), String> {
+    let (id, bias) = text.split_once('=').ok_or("must be ID=BIAS")?;
+    let id = id.parse().map_err(|_| format!("id is {id:?}, must be an integer in 0..=4294967295"))?;
+    let bias = bias.parse().map_err(|_| format!("bias is {bias:?}, must be a number"))?;
+    Ok((id, bias))
+}
+
 impl SamplingArgs {
+    /// What is added to single logits.
+    pub fn logit_bias(&self) -> Result<LogitBias, ParamError> {
+        LogitBias::new(self.logit_bias.iter().copied())
+    }
+
+    /// The tokens that may not be drawn.
+    pub fn banned(&self) -> BTreeSet<u32> {
+        self.ban.iter().copied().collect()
+    }
+
     /// The parameters, not yet checked.
     pub fn params(&self) -> SamplingParams {
         let default = SamplingParams::default();
@@ -224,6 +276,13 @@ impl SamplingArgs {
             top_p: self.top_p.unwrap_or(default.top_p),
             top_k: self.top_k.unwrap_or(default.top_k),
             min_p: self.min_p.unwrap_or(default.min_p),
+            filter_order: match self.filter_order {
+                OrderArg::TopPFirst => FilterOrder::TopPFirst,
+                OrderArg::MinPFirst => FilterOrder::MinPFirst,
+            },
+            repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(default.frequency_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(default.presence_penalty),
             seed: self.seed,
             draw: match self.draw {
                 DrawArg::Gumbel => Draw::Gumbel,

@@ -1,32 +1,7 @@
-//! The command `klero`: generates text, replays draws, and explains one.
+//! The program `klero`.
 
-mod cli;
-mod draw;
-mod explain;
-mod failure;
-mod generate;
-mod generation;
-mod prompt;
-mod tensors;
-mod text;
-
-use clap::Parser;
-use cli::{Cli, Command};
-use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    run(&Cli::parse()).unwrap_or_else(Failure::report)
-}
-
-/// Runs the command, in a thread pool of its own where a size is asked for.
-fn run(cli: &Cli) -> Result<ExitCode, Failure> {
-    let work = || match &cli.command {
-        Command::Generate(args) => generate::run(args),
-        Command::Draw(args) => draw::run(args),
-        Command::Explain(args) => explain::run(args),
-    };
-    let Some(threads) = cli.threads else { return work() };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.get().into()).build();
-    pool.map_err(|error| Failure::Run(format!("cannot start {threads} threads: {error}")))?.install(work)
+    klero_cli::main()
 }

@@ -28,9 +28,7 @@ impl TensorFile {
 
     /// The tensors in it. Shapes and offsets are checked here, so that a damaged file is refused as a whole.
     pub fn tensors(&self) -> Result<Tensors<'_>, Failure> {
-        let read = SafeTensors::deserialize(&self.bytes);
-        let wrong = |error| Failure::Run(format!("{} is not a safetensors file: {error}", self.path.display()));
-        read.map(Tensors).map_err(wrong)
+        Tensors::read(&self.bytes).map_err(|error| Failure::Run(format!("{} {error}", self.path.display())))
     }
 }
 
@@ -38,6 +36,11 @@ impl TensorFile {
 pub struct Tensors<'b>(SafeTensors<'b>);
 
 impl<'b> Tensors<'b> {
+    /// The tensors in the bytes of a file.
+    pub fn read(bytes: &'b [u8]) -> Result<Self, String> {
+        SafeTensors::deserialize(bytes).map(Self).map_err(|error| format!("is not a safetensors file: {error}"))
+    }
+
     /// A row of numbers: a whole tensor `[n]`, or one row of `[rows, n]`.
     pub fn row(&self, name: &str, row: Option<usize>) -> Result<Cow<'b, [f32]>, String> {
         let tensor = self.tensor(name)?;

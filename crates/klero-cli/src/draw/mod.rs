@@ -39,19 +39,12 @@ pub enum Answer {
 /// token are results like others.
 pub fn run(args: &DrawArgs) -> Result<ExitCode, Failure> {
     let file = TensorFile::read(&args.tensors)?;
-    let tensors = file.tensors()?;
     let bytes = read_requests(&args.requests)?;
-    let lines: Vec<(usize, &[u8])> =
-        (1..).zip(bytes.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.trim_ascii().is_empty()).collect();
-    let requests: Vec<Result<Request, String>> = lines.iter().map(|(_, line)| Request::parse(line)).collect();
     let blacklist = (!args.blacklist.is_empty()).then(|| args.blacklist.iter().copied().collect());
     let policy = Policy { blacklist: blacklist.as_ref(), force_top_k: args.force_top_k };
-    let outcomes = batch::draw(&tensors, &jobs(&tensors, &requests), policy);
-
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut code = ExitCode::SUCCESS;
-    for (row, ((line, _), (request, outcome))) in lines.iter().zip(requests.iter().zip(outcomes)).enumerate() {
-        let reply = Reply::new(row, request.as_ref().ok(), outcome);
+    for (line, reply) in answer(&file.tensors()?, &bytes, policy) {
         if let Some(error) = reply.invalid() {
             tell(format_args!("line {line}: {error}"));
             code = ExitCode::FAILURE;
@@ -61,6 +54,26 @@ pub fn run(args: &DrawArgs) -> Result<ExitCode, Failure> {
     }
     out.flush()?;
     Ok(code)
+}
+
+/// The replies to request lines over the bytes of a file of tensors.
+pub fn replay(tensors: &[u8], requests: &[u8]) -> Result<Vec<String>, String> {
+    let tensors = Tensors::read(tensors)?;
+    let replies = answer(&tensors, requests, Policy::default());
+    replies.iter().map(|(_, reply)| serde_json::to_string(reply).map_err(|error| error.to_string())).collect()
+}
+
+/// The reply to each line that is not blank, with the line's number.
+fn answer(tensors: &Tensors, bytes: &[u8], policy: Policy) -> Vec<(usize, Reply)> {
+    let lines: Vec<(usize, &[u8])> =
+        (1..).zip(bytes.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.trim_ascii().is_empty()).collect();
+    let requests: Vec<Result<Request, String>> = lines.iter().map(|(_, line)| Request::parse(line)).collect();
+    let outcomes = batch::draw(tensors, &jobs(tensors, &requests), policy);
+    let replies = requests.iter().zip(outcomes).enumerate();
+    let reply = |(row, (request, outcome)): (usize, (&Result<Request, String>, _))| {
+        Reply::new(row, request.as_ref().ok(), outcome)
+    };
+    lines.iter().map(|(line, _)| *line).zip(replies.map(reply)).collect()
 }
 
 fn read_requests(path: &Path) -> Result<Vec<u8>, Failure> {

@@ -8,7 +8,7 @@ use crate::cli::ExplainArgs;
 use crate::failure::Failure;
 use crate::prompt;
 use crate::tensors::TensorFile;
-use klero::{Explanation, FusedHead, Logits, Row, SamplingParams};
+use klero::{Edits, Explanation, FusedHead, History, Logits, Row, SamplingParams};
 use klero_models::Tokenizer;
 use page::Page;
 use std::io::Write;
@@ -36,7 +36,10 @@ fn from_prompt(args: &ExplainArgs, params: &SamplingParams, prompt: &str) -> Res
     hidden.drain(..hidden.len() - model.config().dim);
     let logits = FusedHead::new(model.head())?.logits(&hidden)?;
     let tokenizer = model.tokenizer();
-    let row = Row::new(params.check()?, tokens.len() as u64).with_vocabulary(tokenizer.vocabulary());
+    let (history, bias, banned) =
+        (History::of_prompt(tokens.iter().copied()), args.sampling.logit_bias()?, args.sampling.banned());
+    let edits = Edits { history: Some(&history), bias: Some(&bias), banned: Some(&banned), ..Edits::default() };
+    let row = Row::new(params.check()?, tokens.len() as u64).with_vocabulary(tokenizer.vocabulary()).with_edits(edits);
     let explanation = explain(&logits, &row, args.shown.get())?;
     let path = prompt::model_path(args.source.model.as_ref())?;
     let source = format!("{} after {}", file_name(&path), words::quote_short(prompt.as_bytes(), 60));
@@ -46,7 +49,9 @@ fn from_prompt(args: &ExplainArgs, params: &SamplingParams, prompt: &str) -> Res
 fn from_tensors(args: &ExplainArgs, params: &SamplingParams, file: &Path, name: &str) -> Result<String, Failure> {
     let tensors = TensorFile::read(file)?;
     let logits = tensors.tensors()?.row(name, args.row).map_err(Failure::Run)?;
-    let row = Row::new(params.check()?, args.position.unwrap_or(0));
+    let (bias, banned) = (args.sampling.logit_bias()?, args.sampling.banned());
+    let edits = Edits { bias: Some(&bias), banned: Some(&banned), ..Edits::default() };
+    let row = Row::new(params.check()?, args.position.unwrap_or(0)).with_edits(edits);
     let explanation = explain(&logits, &row, args.shown.get())?;
     let row = args.row.map(|row| format!(", row {row}")).unwrap_or_default();
     let source = format!("tensor {name} of {}{row}", file_name(file));

@@ -3,7 +3,7 @@
 use super::bar::bar;
 use super::words::{beside, count, number, percent, quote_short};
 use anstyle::{AnsiColor, Style};
-use klero::{Draw, ExplainedToken, Explanation, Fate, GREEDY_TEMPERATURE, Lot, SamplingParams};
+use klero::{Draw, ExplainedToken, Explanation, Fate, FilterOrder, GREEDY_TEMPERATURE, Lot, SamplingParams};
 use std::fmt::{self, Display, Formatter};
 
 const HEADING: Style = Style::new().bold();
@@ -49,7 +49,14 @@ impl Page<'_> {
     /// The parameters; those that are off are not worth a word.
     fn parameters(&self) -> String {
         let params = self.params;
-        let mut words = vec![format!("temperature {}", params.temperature)];
+        let penalties = [
+            ("repetition", params.repetition_penalty, 1.0),
+            ("frequency", params.frequency_penalty, 0.0),
+            ("presence", params.presence_penalty, 0.0),
+        ];
+        let on = penalties.iter().filter(|(_, value, off)| value != off);
+        let mut words: Vec<String> = on.map(|(name, value, _)| format!("{name}_penalty {value}")).collect();
+        words.push(format!("temperature {}", params.temperature));
         if self.greedy() {
             words.push("greedy, no filters".to_owned());
         } else {
@@ -58,7 +65,11 @@ impl Page<'_> {
                 (params.top_k > 0, format!("top_k {}", params.top_k)),
                 (params.min_p > 0.0, format!("min_p {}", params.min_p)),
             ];
-            words.extend(filters.into_iter().filter_map(|(on, word)| on.then_some(word)));
+            let filters = filters.into_iter().filter_map(|(on, word)| on.then_some(word));
+            match params.filter_order {
+                FilterOrder::TopPFirst => words.extend(filters),
+                FilterOrder::MinPFirst => words.extend(filters.rev()),
+            }
         }
         words.push(match params.draw {
             Draw::Gumbel => "Gumbel draw".to_owned(),
