@@ -17,7 +17,7 @@ fn what_a_million_verifications_emit_is_the_target() {
         let (target, draft) = (random(1.5), log_softmax(&random(1.0)));
         let (targets, drafts) = (repeated(&target, ROWS as usize), repeated(&draft, ROWS as usize));
         for draw in DRAWS {
-            let at = |k: u64| row(&SamplingParams { draw, ..seeded(pair << 32 | k / 64) }, k % 64);
+            let at = |k: u64| row(&SamplingParams { draw, ..seeded((pair << 32) + k / 64) }, k % 64);
             let call = |call: u64| {
                 let rows: Vec<Row> = (call * ROWS..(call + 1) * ROWS).map(at).collect();
                 let drafting: Vec<Row> = rows.iter().map(|row| row.with_stream(Stream::Draft)).collect();
