@@ -1,7 +1,7 @@
 //! Speculation: the target's law with any draft, and the same text again.
 
 use crate::common::{Case, Kind, Rng, log_softmax};
-use crate::{DRAWS, assert_fits, batch, draw_all, repeated, row, seeded, tokens_of};
+use crate::{DRAWS, assert_fits, batch, draw_all, row, seeded, tokens_of};
 use klero::hash::{Stream, uniform};
 use klero::{Draft, Proposal, Row, SamplingParams, Speculation};
 use rayon::prelude::*;
@@ -15,7 +15,7 @@ fn what_a_million_verifications_emit_is_the_target() {
         let mut rng = Rng::new(pair);
         let mut random = |scale: f64| (0..VOCAB).map(|_| (scale * rng.normal()) as f32).collect::<Vec<f32>>();
         let (target, draft) = (random(1.5), log_softmax(&random(1.0)));
-        let (targets, drafts) = (repeated(&target, ROWS as usize), repeated(&draft, ROWS as usize));
+        let (targets, drafts) = (target.repeat(ROWS as usize), draft.repeat(ROWS as usize));
         for draw in DRAWS {
             let at = |k: u64| row(&SamplingParams { draw, ..seeded((pair << 32) + k / 64) }, k % 64);
             let call = |call: u64| {
@@ -96,7 +96,7 @@ fn rejection_repeats_itself_in_any_batch() {
                 let start = row(&SamplingParams { draw, ..seeded(seed) }, 100);
                 let proposal = |j: usize| Proposal::Distribution { logprobs: &logprobs[j], delta: 0.0 };
                 let draft = Speculation::new(start, drafted, proposal);
-                let data = repeated(&logits, copies);
+                let data = logits.repeat(copies);
                 batch(&data, copies * (length + 1)).verify(&vec![draft; copies]).unwrap()
             };
             let mut endings = std::collections::HashSet::new();

@@ -1,14 +1,14 @@
 //! Biases and bans of ids that are none, and what min_p leaves, also in a row with a draft.
 
 use crate::common::{Kind, logits_of};
-use crate::{DRAWS, alone, batch, draw_all, repeated, row, seeded, solo};
+use crate::{DRAWS, alone, batch, draw_all, row, seeded, solo};
 use klero::{Draft, Edits, Error, LogitBias, Policy, RowError, SamplingParams};
 use std::collections::BTreeSet;
 
 /// Case 57: an id below zero cannot be said; one from the vocabulary's end on is refused by name, and its neighbour drawn.
 #[test]
 fn a_bias_or_ban_of_an_id_beyond_the_vocabulary_is_refused() {
-    let logits = repeated(&Kind::Flat.logits(1, 100, 4.0), 2);
+    let logits = Kind::Flat.logits(1, 100, 4.0).repeat(2);
     let plain = row(&seeded(1), 0);
     let biased = |id| LogitBias::new([(5, 1.0), (id, -3.0)]).unwrap();
     let banned = |id| BTreeSet::from([5, id]);
@@ -49,14 +49,14 @@ fn min_p_and_bias_hold_beside_seeds_and_drafts() {
         for seed in 0..100 {
             let plain = row(&SamplingParams { min_p: 0.5, draw, ..seeded(seed) }, 2);
             let rows = [plain, plain, plain.with_edits(edits)];
-            let found = draw_all(&batch(&repeated(&logits, 3), 3), &rows);
+            let found = draw_all(&batch(&logits.repeat(3), 3), &rows);
             assert_eq!((found[0].kept, &found[0]), (2, &found[1]), "seed {seed}");
             assert_eq!((found[2].token, found[2].kept), (0, 1), "0.05 · e⁴ is more than twice the others");
             drawn.insert(found[0].token);
             for token in 0..4 {
                 for draft in [Draft::new(token, &flat), Draft::one_hot(token), Draft::coupled(token)] {
                     let rows = [plain.with_draft(draft), plain.with_draft(draft).with_edits(edits)];
-                    let found = draw_all(&batch(&repeated(&logits, 2), 2), &rows);
+                    let found = draw_all(&batch(&logits.repeat(2), 2), &rows);
                     assert!([1, 3].contains(&found[0].token), "draft {draft:?} gave {}", found[0].token);
                     assert_eq!(found[1].token, 0);
                 }

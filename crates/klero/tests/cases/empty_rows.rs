@@ -1,7 +1,7 @@
 //! Masks that leave nothing, and masks of a neighbour.
 
 use crate::common::{Kind, bits};
-use crate::{DRAWS, alone, batch, repeated, row, seeded};
+use crate::{DRAWS, alone, batch, row, seeded};
 use klero::{Edits, Input, Policy, Proposal, Row, RowError, SamplingParams, Speculation};
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ const LAST: [u32; 4] = [0, 0, 0, u32::MAX];
 fn a_row_without_an_allowed_id_says_so() {
     let all: BTreeSet<u32> = (0..VOCAB as u32).collect();
     let end = BTreeSet::from([3]);
-    let logits = repeated(&Kind::Flat.logits(1, VOCAB, 4.0), 2);
+    let logits = Kind::Flat.logits(1, VOCAB, 4.0).repeat(2);
     let batch = batch(&logits, 2);
     let masked = |banned, allowed| Edits { banned, allowed, ..Default::default() };
     for draw in DRAWS {
@@ -63,7 +63,7 @@ fn a_mask_is_its_rows_alone() {
         let plain = row(&SamplingParams { draw, top_logprobs: 9, ..seeded(3) }, 0);
         let masked = |words| plain.with_edits(Edits { allowed: Some(words), ..Default::default() });
         let rows: [Row; 5] = [masked(&ONLY), plain, masked(&NOTHING), plain, masked(&LAST)];
-        let found = batch(&repeated(&logits, 5), 5).draw(&rows).unwrap();
+        let found = batch(&logits.repeat(5), 5).draw(&rows).unwrap();
         for unmasked in [1, 3] {
             assert_eq!(bits(&found[unmasked]), alone(&logits, plain));
         }

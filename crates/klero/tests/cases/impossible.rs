@@ -1,7 +1,7 @@
 //! Ids that must never come: banned ones, ones without probability, ones that are none.
 
 use crate::common::{NEG, logits_of};
-use crate::{DRAWS, assert_fits, batch, repeated, row, seeded, tokens_of};
+use crate::{DRAWS, assert_fits, batch, row, seeded, tokens_of};
 use klero::hash::{Case, GOLDEN, row_hash, uniform};
 use klero::{Draft, Draw, Edits, Row, SamplingParams};
 use rayon::prelude::*;
@@ -12,7 +12,7 @@ const TOGETHER: u64 = 64;
 
 /// How often each of four ids comes in `draws` draws, 64 positions of each seed.
 fn counts(logits: &[f32; 4], draws: u64, draw: Draw, edits: Edits) -> [u64; 4] {
-    let data = repeated(logits, TOGETHER as usize);
+    let data = logits.repeat(TOGETHER as usize);
     let call = |call: u64| {
         let at = |k: u64| row(&SamplingParams { draw, ..seeded(k / 64) }, k % 64).with_edits(edits);
         let rows: Vec<Row> = (call * TOGETHER..(call + 1) * TOGETHER).map(at).collect();
@@ -89,7 +89,7 @@ fn the_ends_of_u_take_the_ends_of_the_weights() {
     }
 }
 
-/// The coin at its ends: at 0 it accepts what the target may draw and nothing else; at its greatest it still accepts what
+/// Case 64, the coin at its ends: at 0 it accepts what the target may draw and nothing else; at its greatest it still accepts what
 /// the target gives more than the draft did.
 #[test]
 fn the_ends_of_the_coin_accept_only_what_the_target_may_draw() {
@@ -120,7 +120,7 @@ fn the_ends_of_the_coin_accept_only_what_the_target_may_draw() {
 #[test]
 fn a_one_hot_row_gives_its_id_for_a_million_seeds() {
     let one_hot = [NEG, 0.0, NEG, NEG];
-    let data = repeated(&one_hot, TOGETHER as usize);
+    let data = one_hot.repeat(TOGETHER as usize);
     for draw in DRAWS {
         (0..1_000_000 / TOGETHER).into_par_iter().for_each(|call| {
             let at = |seed| row(&SamplingParams { top_k: 1_073_741_824, draw, ..seeded(seed) }, 0);

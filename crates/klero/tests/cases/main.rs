@@ -2,7 +2,7 @@
 //! of them tests elsewhere hold. The number in a test's comment is that table's.
 //!
 //! Where a test counts draws, seeds are fixed: it is the same run each time. With new seeds a right sampler would fail a
-//! chi-square here with a chance of 10⁻⁶ (there are fewer than a hundred), and the count of case 48 with one of 10⁻⁴.
+//! chi-square here with a chance of 10⁻⁶ (there are fewer than a hundred), and the count of case 48 with one of 4·10⁻⁵.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -45,11 +45,6 @@ fn draw_all(batch: &Batch, rows: &[Row]) -> Vec<Outcome> {
 /// The same for the tokens alone.
 fn tokens_of(batch: &Batch, rows: &[Row]) -> Vec<u32> {
     batch.tokens(rows).expect("rows that fit").into_iter().map(|token| token.expect("a good row")).collect()
-}
-
-/// `rows` rows of the same logits.
-fn repeated(logits: &[f32], rows: usize) -> Vec<f32> {
-    logits.repeat(rows)
 }
 
 /// A batch in a single tile, so that a call stays on the thread that makes it.

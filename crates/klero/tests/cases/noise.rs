@@ -1,7 +1,7 @@
 //! Gumbel noise at the ends of its bits, over all of them, and where it must reach far.
 
 use crate::common::{Kind, logits_of};
-use crate::{batch, repeated, row, seeded, tokens_of};
+use crate::{batch, row, seeded, tokens_of};
 use klero::hash::{Case, row_hash, uniform};
 use klero::noise::Noise;
 use klero::{Edits, Row};
@@ -42,7 +42,7 @@ fn the_luckiest_banned_id_does_not_win() {
     let mut free_wins = 0;
     for position in positions {
         let free = row(&seeded(7847), position);
-        let tokens = tokens_of(&batch(&repeated(&logits, 2), 2), &[free, free.with_edits(edits)]);
+        let tokens = tokens_of(&batch(&logits.repeat(2), 2), &[free, free.with_edits(edits)]);
         free_wins += usize::from(tokens[0] == id);
         assert!(tokens[1] != id && tokens[1] < 2000);
     }
@@ -75,7 +75,7 @@ fn a_million_tokens_are_those_of_f64_scores() {
     let close = [1.0f32, 1.0f32.next_up(), 1.0f32.next_down(), 1.0, 0.999];
     let spread = logits_of(&[0.05, 0.3, 0.25, 0.15, 0.25]);
     for logits in [&close[..], &spread] {
-        let data = repeated(logits, 64);
+        let data = logits.repeat(64);
         (0..7813u64).into_par_iter().for_each(|call| {
             let rows: Vec<Row> = (0..64).map(|position| row(&seeded(call), position)).collect();
             for (position, token) in (0..).zip(tokens_of(&batch(&data, 64), &rows)) {

@@ -35,7 +35,7 @@ fn padding_is_not_there() {
     }
 }
 
-/// A tokenizer with holes: the greatest id bounds it, not the number of tokens; the holes are the mask's.
+/// Case 61, a tokenizer with holes: the greatest id bounds it, not the number of tokens; the holes are the mask's.
 #[test]
 fn a_sparse_vocabulary_is_bounded_by_its_greatest_id() {
     let mut logits = vec![50.0; 200];

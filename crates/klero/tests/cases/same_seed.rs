@@ -1,7 +1,7 @@
 //! One seed and one position give one token, whatever shares the batch, the slot or the process.
 
 use crate::common::{Kind, Rng, bits};
-use crate::{DRAWS, alone, assert_fits, batch, draw_all, repeated, row, seeded, tokens_of};
+use crate::{DRAWS, alone, assert_fits, batch, draw_all, row, seeded, tokens_of};
 use klero::hash::{Case, row_hash};
 use klero::noise::Noise;
 use klero::{FilterOrder, FusedHead, Row, SamplingParams, Weights};
@@ -41,7 +41,7 @@ fn noise_belongs_to_the_id_not_to_its_rank() {
             SamplingParams { top_k: 200, top_p: 0.8, filter_order: FilterOrder::MinPFirst, ..base.clone() },
         ] {
             let rows = [row(&params, position), row(&SamplingParams { temperature: 0.0, ..seeded(42) }, position)];
-            let found = draw_all(&batch(&repeated(&logits, 2), 2), &rows).remove(0);
+            let found = draw_all(&batch(&logits.repeat(2), 2), &rows).remove(0);
             let kept = found.kept_ids.expect("they were asked for");
             let best = kept.into_iter().max_by(|a, b| score(*a).total_cmp(&score(*b)));
             assert_eq!(Some(found.token), best, "{params:?} at {position}");
@@ -107,7 +107,7 @@ fn three_equal_requests_write_equal_texts() {
     for draw in DRAWS {
         for position in 0..100 {
             let same = row(&SamplingParams { draw, ..seeded(17) }, position);
-            let tokens = tokens_of(&batch(&repeated(&logits, 3), 3), &[same; 3]);
+            let tokens = tokens_of(&batch(&logits.repeat(3), 3), &[same; 3]);
             assert!(tokens[0] == tokens[1] && tokens[1] == tokens[2], "{tokens:?} at {position}");
         }
     }

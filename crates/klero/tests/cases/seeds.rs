@@ -1,7 +1,7 @@
 //! What becomes of a seed: three seeds, several samples of one.
 
 use crate::common::Kind;
-use crate::{DRAWS, batch, repeated, row, seeded, tokens_of};
+use crate::{DRAWS, batch, row, seeded, tokens_of};
 use klero::{Row, SamplingParams};
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ fn seeds_are_heard() {
     for draw in DRAWS {
         let text = |seed| {
             let rows: Vec<Row> = (0..20).map(|t| row(&SamplingParams { draw, ..seeded(seed) }, t)).collect();
-            tokens_of(&batch(&repeated(&logits, 20), 20), &rows)
+            tokens_of(&batch(&logits.repeat(20), 20), &rows)
         };
         let texts = [11_111, 22_222, 33_333].map(text);
         assert!(texts[0] != texts[1] && texts[1] != texts[2] && texts[0] != texts[2]);

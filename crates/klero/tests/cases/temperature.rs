@@ -1,7 +1,7 @@
 //! The edges of the temperature, and numbers that are none.
 
 use crate::common::Kind;
-use crate::{DRAWS, assert_fits, batch, repeated, row, seeded, solo, tokens_of};
+use crate::{DRAWS, assert_fits, batch, row, seeded, solo, tokens_of};
 use half::f16;
 use klero::{Edits, LogitBias, Logits, Row, SamplingParams};
 
@@ -65,7 +65,7 @@ fn a_million_degrees_are_uniform_and_top_k_1_is_still_the_argmax() {
         let hot = SamplingParams { temperature: 1e6, draw, ..seeded(4) };
         let rows: Vec<Row> = (0..20_000).map(|t| row(&hot, t)).collect();
         let mut counts = [0; 100];
-        for token in tokens_of(&batch(&repeated(&logits, rows.len()), rows.len()), &rows) {
+        for token in tokens_of(&batch(&logits.repeat(rows.len()), rows.len()), &rows) {
             counts[token as usize] += 1;
         }
         assert_fits(&counts, &[1.0; 100], &format!("{draw:?}"));
