@@ -4,7 +4,7 @@
 
 use crate::failure::Failure;
 use half::{bf16, f16};
-use klero::{Block, BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0, Weights};
+use klero::{BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0, Weights};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
@@ -95,11 +95,21 @@ impl<'b> Tensors<'b> {
             Dtype::BF16 => Weights::bf16(rows, width, numbers(data, bf16::from_le_bytes)),
             Dtype::F16 => Weights::f16(rows, width, numbers(data, f16::from_le_bytes)),
             Dtype::U8 => match blocks {
-                BlockType::Q8_0 => quantized::<BlockQ8_0>(rows, width, data),
-                BlockType::Q4_0 => quantized::<BlockQ4_0>(rows, width, data),
-                BlockType::Q4K => quantized::<BlockQ4K>(rows, width, data),
-                BlockType::Q5K => quantized::<BlockQ5K>(rows, width, data),
-                BlockType::Q6K => quantized::<BlockQ6K>(rows, width, data),
+                BlockType::Q8_0 => blocks_of(width, BlockQ8_0::BYTES, 32, |cols| {
+                    Weights::q8_0(rows, cols, BlockQ8_0::from_bytes(data)?)
+                }),
+                BlockType::Q4_0 => blocks_of(width, BlockQ4_0::BYTES, 32, |cols| {
+                    Weights::q4_0(rows, cols, BlockQ4_0::from_bytes(data)?)
+                }),
+                BlockType::Q4K => blocks_of(width, BlockQ4K::BYTES, 256, |cols| {
+                    Weights::q4_k(rows, cols, BlockQ4K::from_bytes(data)?)
+                }),
+                BlockType::Q5K => blocks_of(width, BlockQ5K::BYTES, 256, |cols| {
+                    Weights::q5_k(rows, cols, BlockQ5K::from_bytes(data)?)
+                }),
+                BlockType::Q6K => blocks_of(width, BlockQ6K::BYTES, 256, |cols| {
+                    Weights::q6_k(rows, cols, BlockQ6K::from_bytes(data)?)
+                }),
             },
             other => return Err(format!("tensor `{name}` is {other}, must be F32, BF16, F16, or U8 (GGUF blocks)")),
         };
@@ -127,13 +137,17 @@ pub enum BlockType {
     Q6K,
 }
 
-/// Blocks whose rows have `width` bytes.
-fn quantized<B: Block>(rows: usize, width: usize, data: &[u8]) -> Result<Weights<'static>, klero::Error> {
-    if !width.is_multiple_of(B::BYTES) {
-        let rule = format!("must be blocks of {}", B::BYTES);
-        return Err(klero::Error::Shape(format!("rows of {width} bytes, {rule}")));
+/// Weights whose rows are `width` bytes of blocks, given the numbers of a row.
+fn blocks_of<'b>(
+    width: usize,
+    bytes: usize,
+    numbers: usize,
+    weights: impl FnOnce(usize) -> Result<Weights<'b>, klero::Error>,
+) -> Result<Weights<'b>, klero::Error> {
+    if !width.is_multiple_of(bytes) {
+        return Err(klero::Error::Shape(format!("rows of {width} bytes, must be blocks of {bytes}")));
     }
-    Weights::quantized(rows, width / B::BYTES * B::WEIGHTS, B::from_bytes(data)?)
+    weights(width / bytes * numbers)
 }
 
 /// Some elements of a tensor as f32, which they widen to exactly.

@@ -4,8 +4,8 @@ mod support;
 
 use half::{bf16, f16};
 use klero::{
-    Block, BlockQ4K, BlockQ6K, BlockQ8_0, Draft, Edits, FusedHead, History, LogitBias, Logits, Outcome, Row,
-    SamplingParams, Weights,
+    BlockQ4K, BlockQ6K, BlockQ8_0, Draft, Edits, FusedHead, History, LogitBias, Logits, Outcome, Row, SamplingParams,
+    Weights,
 };
 use safetensors::Dtype;
 use serde_json::{Value, json};
@@ -145,7 +145,7 @@ fn heads(vocabulary: usize, dim: usize) -> Vec<(Tensor, Weights<'static>)> {
         ),
         (
             tensor("q8_0", Dtype::U8, dim / 32 * 34, blocks.iter().flat_map(bytes).collect()),
-            Weights::quantized(vocabulary, dim, blocks).unwrap(),
+            Weights::q8_0(vocabulary, dim, blocks).unwrap(),
         ),
         (
             tensor("f16", Dtype::F16, dim, values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect()),
@@ -419,8 +419,8 @@ fn gguf_blocks_are_named_by_their_type() {
         bytes: bytes.to_vec(),
     };
     let logits = |weights: Weights| FusedHead::new(&weights).unwrap().logits(&x).unwrap();
-    let q4_logits = logits(Weights::quantized(vocabulary, dim, BlockQ4K::from_bytes(&q4).unwrap()).unwrap());
-    let q6_logits = logits(Weights::quantized(vocabulary, dim, BlockQ6K::from_bytes(&q6).unwrap()).unwrap());
+    let q4_logits = logits(Weights::q4_k(vocabulary, dim, BlockQ4K::from_bytes(&q4).unwrap()).unwrap());
+    let q6_logits = logits(Weights::q6_k(vocabulary, dim, BlockQ6K::from_bytes(&q6).unwrap()).unwrap());
     let tensors = [
         Tensor::f32("x", &[dim], &x),
         tensor("q4", 144, &q4),

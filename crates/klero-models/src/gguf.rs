@@ -1,8 +1,9 @@
 //! GGUF files: typed access to metadata, and tensors as [`Weights`].
 //!
-//! A tensor is read some rows at a time, so that loading needs little more memory than the finished model. Matrices
-//! keep the types that [`Weights`] multiplies: f32, f16, bf16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K. Every other quantised type becomes
-//! Q8_0, whose error is far below theirs; so does a matrix made of tensors of several quantised types.
+//! A tensor is read some rows at a time, so that loading needs little more memory than the finished model. Matrices keep
+//! the types that [`Weights`] multiplies: f32, bf16, f16, Q8_0, Q4_0, Q4_K, Q5_K and Q6_K. Every other quantised type
+//! becomes Q8_0, whose error is far below their own. A matrix made of several tensors (queries, keys and values, say) is
+//! kept in their type if it is the same for all; else it becomes Q8_0 if all are quantised, and f32 if not.
 
 use crate::requantise::requantise;
 use crate::{ModelError, header};
@@ -10,7 +11,7 @@ use candle_core::Device;
 use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
 use candle_core::quantized::{GgmlDType, ggml_file::qtensor_from_ggml};
 use half::{bf16, f16};
-use klero::{Block, BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0, Weights};
+use klero::{BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0, Weights};
 use std::fs::File;
 use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -121,65 +122,17 @@ impl Gguf {
         let infos: Vec<_> =
             names.iter().map(|(name, rows)| self.info(name, &[*rows, cols])).collect::<Result<_, _>>()?;
         let rows = names.iter().map(|(_, rows)| rows).sum();
-        match Stored::common(&infos) {
-            Stored::F32 => {
-                let data = self.rows_of(&infos, cols, 1, decode)?;
-                Ok(Weights::f32(rows, cols, data)?)
-            }
-            Stored::Bf16 => {
-                let data = self.rows_of(&infos, cols, 1, |_, bytes, _| Ok(halves(bytes, bf16::from_le_bytes)))?;
-                Ok(Weights::bf16(rows, cols, data)?)
-            }
-            Stored::F16 => {
-                let data = self.rows_of(&infos, cols, 1, |_, bytes, _| Ok(halves(bytes, f16::from_le_bytes)))?;
-                Ok(Weights::f16(rows, cols, data)?)
-            }
-            Stored::Q8_0 => {
-                let data = self.rows_of(&infos, cols, 32, |dtype, bytes, elements| match dtype {
-                    GgmlDType::Q8_0 => Ok(BlockQ8_0::from_bytes(bytes)?),
-                    _ => Ok(requantise(&decode(dtype, bytes, elements)?)),
-                })?;
-                Ok(Weights::quantized(rows, cols, data)?)
-            }
-            Stored::Q4_0 => self.blocks::<BlockQ4_0>(&infos, rows, cols),
-            Stored::Q4K => self.blocks::<BlockQ4K>(&infos, rows, cols),
-            Stored::Q5K => self.blocks::<BlockQ5K>(&infos, rows, cols),
-            Stored::Q6K => self.blocks::<BlockQ6K>(&infos, rows, cols),
-        }
-    }
-
-    /// A matrix whose blocks are kept as they are.
-    fn blocks<B: Block>(
-        &self,
-        infos: &[&TensorInfo],
-        rows: usize,
-        cols: usize,
-    ) -> Result<Weights<'static>, ModelError> {
-        let data = self.rows_of(infos, cols, B::WEIGHTS, |_, bytes, _| Ok(B::from_bytes(bytes)?))?;
-        Ok(Weights::quantized(rows, cols, data)?)
-    }
-
-    /// Converts the rows of some tensors, a chunk at a time, into one vector; `unit` elements become one `T`.
-    fn rows_of<T: Copy>(
-        &self,
-        infos: &[&TensorInfo],
-        cols: usize,
-        unit: usize,
-        convert: impl Fn(GgmlDType, &[u8], usize) -> Result<Vec<T>, ModelError>,
-    ) -> Result<Vec<T>, ModelError> {
-        let elements: usize = infos.iter().map(|info| info.shape.elem_count()).sum();
-        let mut all = Vec::with_capacity(elements / unit);
-        for info in infos {
-            let row_bytes = cols / info.ggml_dtype.block_size() * info.ggml_dtype.type_size();
-            let rows = info.shape.elem_count() / cols;
-            let step = (CHUNK / cols).max(1);
-            for row in (0..rows).step_by(step) {
-                let count = step.min(rows - row);
-                let bytes = self.read(info, (row * row_bytes) as u64, (count * row_bytes) as u64)?;
-                all.extend_from_slice(&convert(info.ggml_dtype, &bytes, count * cols)?);
-            }
-        }
-        Ok(all)
+        let read = Parts { file: self, infos: &infos, cols };
+        Ok(match Stored::common(&infos) {
+            Stored::F32 => Weights::f32(rows, cols, read.chunks(1, decode)?),
+            Stored::Bf16 => Weights::bf16(rows, cols, read.halves(bf16::from_le_bytes)?),
+            Stored::F16 => Weights::f16(rows, cols, read.halves(f16::from_le_bytes)?),
+            Stored::Q8_0 => Weights::q8_0(rows, cols, read.chunks(32, q8_0)?),
+            Stored::Q4_0 => Weights::q4_0(rows, cols, read.blocks(32, BlockQ4_0::from_bytes)?),
+            Stored::Q4K => Weights::q4_k(rows, cols, read.blocks(256, BlockQ4K::from_bytes)?),
+            Stored::Q5K => Weights::q5_k(rows, cols, read.blocks(256, BlockQ5K::from_bytes)?),
+            Stored::Q6K => Weights::q6_k(rows, cols, read.blocks(256, BlockQ6K::from_bytes)?),
+        }?)
     }
 
     fn info(&self, name: &str, expected: &[usize]) -> Result<&TensorInfo, ModelError> {
@@ -209,6 +162,50 @@ impl Gguf {
     }
 }
 
+/// The tensors of a matrix, about to be read.
+struct Parts<'g> {
+    file: &'g Gguf,
+    infos: &'g [&'g TensorInfo],
+    cols: usize,
+}
+
+impl Parts<'_> {
+    /// Reads all rows, a chunk at a time, into one vector; `unit` elements become one `T`.
+    fn chunks<T: Copy>(
+        &self,
+        unit: usize,
+        convert: impl Fn(GgmlDType, &[u8], usize) -> Result<Vec<T>, ModelError>,
+    ) -> Result<Vec<T>, ModelError> {
+        let elements: usize = self.infos.iter().map(|info| info.shape.elem_count()).sum();
+        let mut all = Vec::with_capacity(elements / unit);
+        for info in self.infos {
+            let row_bytes = self.cols / info.ggml_dtype.block_size() * info.ggml_dtype.type_size();
+            let rows = info.shape.elem_count() / self.cols;
+            let step = (CHUNK / self.cols).max(1);
+            for row in (0..rows).step_by(step) {
+                let count = step.min(rows - row);
+                let bytes = self.file.read(info, (row * row_bytes) as u64, (count * row_bytes) as u64)?;
+                all.extend_from_slice(&convert(info.ggml_dtype, &bytes, count * self.cols)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Reads tensors that are all of one type of two bytes.
+    fn halves<T: Copy>(&self, read: impl Fn([u8; 2]) -> T) -> Result<Vec<T>, ModelError> {
+        self.chunks(1, |_, bytes, _| Ok(bytes.as_chunks().0.iter().map(|pair| read(*pair)).collect()))
+    }
+
+    /// Reads tensors that are all of one type of block.
+    fn blocks<T: Copy>(
+        &self,
+        unit: usize,
+        read: impl Fn(&[u8]) -> Result<Vec<T>, klero::Error>,
+    ) -> Result<Vec<T>, ModelError> {
+        self.chunks(unit, |_, bytes, _| Ok(read(bytes)?))
+    }
+}
+
 /// The type in which a matrix is kept in memory.
 #[derive(Clone, Copy, PartialEq)]
 enum Stored {
@@ -223,31 +220,31 @@ enum Stored {
 }
 
 impl Stored {
-    /// The type of a matrix made of several tensors: their own if they agree, Q8_0 if all are quantised, else f32.
-    fn common(infos: &[&TensorInfo]) -> Self {
-        let of = |info: &&TensorInfo| match info.ggml_dtype {
+    fn of(dtype: GgmlDType) -> Self {
+        match dtype {
             GgmlDType::F32 => Self::F32,
-            GgmlDType::F16 => Self::F16,
             GgmlDType::BF16 => Self::Bf16,
+            GgmlDType::F16 => Self::F16,
             GgmlDType::Q4_0 => Self::Q4_0,
             GgmlDType::Q4K => Self::Q4K,
             GgmlDType::Q5K => Self::Q5K,
             GgmlDType::Q6K => Self::Q6K,
             _ => Self::Q8_0,
-        };
-        let first = infos.first().map_or(Self::F32, of);
-        let is_float = |info: &&TensorInfo| matches!(of(info), Self::F32 | Self::F16 | Self::Bf16);
-        match infos.iter().all(|info| of(info) == first) {
-            true => first,
-            false if infos.iter().any(is_float) => Self::F32,
-            false => Self::Q8_0,
         }
     }
-}
 
-/// Numbers of two bytes.
-fn halves<T>(bytes: &[u8], read: fn([u8; 2]) -> T) -> Vec<T> {
-    bytes.as_chunks().0.iter().map(|pair| read(*pair)).collect()
+    /// The type of a matrix made of several tensors.
+    fn common(infos: &[&TensorInfo]) -> Self {
+        let first = infos.first().map_or(Self::F32, |info| Self::of(info.ggml_dtype));
+        let floats = [Self::F32, Self::Bf16, Self::F16];
+        if infos.iter().all(|info| Self::of(info.ggml_dtype) == first) {
+            first
+        } else if infos.iter().any(|info| floats.contains(&Self::of(info.ggml_dtype))) {
+            Self::F32
+        } else {
+            Self::Q8_0
+        }
+    }
 }
 
 /// Checks that every tensor lies inside the file, and that they do not share bytes (so that no small file can ask for
@@ -275,6 +272,14 @@ fn tensor_bytes(name: &str, info: &TensorInfo) -> Result<u64, ModelError> {
         return Err(ModelError::Format(format!("tensor `{name}` is not whole blocks of {block}")));
     }
     Ok((elements / block * info.ggml_dtype.type_size()) as u64)
+}
+
+/// One piece of a quantised tensor as Q8_0.
+fn q8_0(dtype: GgmlDType, bytes: &[u8], elements: usize) -> Result<Vec<BlockQ8_0>, ModelError> {
+    match dtype {
+        GgmlDType::Q8_0 => Ok(BlockQ8_0::from_bytes(bytes)?),
+        _ => Ok(requantise(&decode(dtype, bytes, elements)?)),
+    }
 }
 
 /// The values of one piece of a tensor.

@@ -66,7 +66,7 @@ pub use params::{Draw, FilterOrder, GREEDY_TEMPERATURE, ParamError, Sampling, Sa
 pub use row::{Confidence, Draft, Outcome, Proposal, Row, TokenLogprob, Verification};
 pub use shard::{Shard, ShardDraw, ShardStep};
 pub use speculation::{Speculated, Speculation};
-pub use weights::{Block, BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0, Weights};
+pub use weights::{BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0, Weights};
 
 /// The largest vocabulary: an id must fit the 20 bits that stand beside a score.
 pub const MAX_VOCABULARY: usize = 1 << 20;

@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{Case, DraftCase, Kind, NEG, bits, draw_here, log_softmax, naive};
+use common::types::Type;
+use common::{Case, DraftCase, Kind, NEG, Rng, bits, draw_here, log_softmax, naive};
 use half::{bf16, f16};
 use klero::{
     BlockQ8_0, Draft, Draw, Error, FusedHead, Logits, MAX_VOCABULARY, Outcome, Row, RowError, SamplingParams, Weights,
@@ -212,7 +213,14 @@ fn wrong_shapes_name_the_value_and_the_rule() {
     has(shape(head.logits(&[0.0; 7])), &["7", "4"]);
     has(shape(Weights::f32(5, 0, vec![])), &["cols", "0"]);
     has(shape(Weights::bf16(5, 4, vec![bf16::ZERO; 19])), &["5", "4", "19"]);
-    has(shape(Weights::quantized::<BlockQ8_0>(5, 16, vec![])), &["16", "32"]);
+    has(shape(Weights::f16(5, 4, vec![f16::ZERO; 19])), &["5", "4", "19"]);
+    for kind in Type::QUANTIZED {
+        let (unit, size) = kind.block();
+        has(shape(kind.weights(5, unit / 2, &[])), &[&(unit / 2).to_string(), &unit.to_string()]);
+        has(shape(kind.weights(5, 0, &[])), &["cols is 0", &unit.to_string()]);
+        has(shape(kind.weights(2, unit, &vec![0; size])), &["2", &unit.to_string(), "found 1"]);
+        has(shape(kind.weights(1, unit, &vec![0; size + 1])), &["bytes", &(size + 1).to_string(), &size.to_string()]);
+    }
 }
 
 #[test]
@@ -404,21 +412,15 @@ fn the_extremes_of_f32_are_drawn_to_the_bit() {
 
 #[test]
 fn hidden_states_that_are_not_finite_show_in_their_row_alone() {
-    let (vocab, cols) = (300, 64);
-    let data = Kind::Flat.logits(8, vocab * cols, 2.0);
-    let blocks = BlockQ8_0::quantize(&data).unwrap();
-    let halves: Vec<bf16> = data.iter().map(|w| bf16::from_f32(*w)).collect();
+    let (vocab, cols) = (300, 256);
     let good = Kind::Flat.logits(9, cols, 2.0);
-    for weights in [
-        Weights::f32(vocab, cols, &data[..]).unwrap(),
-        Weights::bf16(vocab, cols, &halves[..]).unwrap(),
-        Weights::quantized(vocab, cols, &blocks[..]).unwrap(),
-    ] {
+    for kind in Type::ALL {
+        let weights = kind.weights(vocab, cols, &kind.random(&mut Rng::new(8), vocab * cols, 0.5)).unwrap();
         let head = FusedHead::new(&weights).unwrap();
         let row = Row::new(params(1.0).check().unwrap(), 0);
         let alone = bits(&head.draw(&good, &[row]).unwrap()[0]);
         for value in [NAN, INF, NEG, f32::MAX] {
-            for place in [0, 31, 32, 63] {
+            for place in [0, 31, 32, 255] {
                 let mut bad = good.clone();
                 bad[place] = value;
                 let hidden = [good.clone(), bad, good.clone()].concat();
@@ -439,7 +441,7 @@ fn hidden_states_that_are_not_finite_show_in_their_row_alone() {
 fn weights_that_are_not_finite_show_at_their_id() {
     let mut blocks = BlockQ8_0::quantize(&[0.5; 5 * 32]).unwrap();
     blocks[3].d = f16::NAN;
-    let quantized = Weights::quantized(5, 32, blocks).unwrap();
+    let quantized = Weights::q8_0(5, 32, blocks).unwrap();
     let mut data = vec![0.5; 5 * 32];
     data[3 * 32 + 4] = NAN;
     let full = Weights::f32(5, 32, data).unwrap();

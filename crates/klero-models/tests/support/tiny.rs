@@ -38,6 +38,11 @@ pub const CONTEXT: u32 = 12;
 impl Tiny {
     /// A sound Llama with two layers, two heads, f32 weights and a vocabulary of single bytes and two control tokens.
     pub fn llama() -> Self {
+        Self::sized(DIM, WIDE)
+    }
+
+    /// The same with hidden states of `dim` numbers and feed-forward layers of `wide`.
+    pub fn sized(dim: usize, wide: usize) -> Self {
         let number = |key: &str, value| (format!("llama.{key}"), Value::U32(value));
         let text = |key: &str, value: &str| (key.to_owned(), Value::Text(value.to_owned()));
         let tokens = vocabulary();
@@ -48,8 +53,8 @@ impl Tiny {
                 text("general.architecture", "llama"),
                 number("block_count", LAYERS as u32),
                 number("context_length", CONTEXT),
-                number("embedding_length", DIM as u32),
-                number("feed_forward_length", WIDE as u32),
+                number("embedding_length", dim as u32),
+                number("feed_forward_length", wide as u32),
                 number("attention.head_count", 2),
                 number("attention.head_count_kv", 1),
                 ("llama.attention.layer_norm_rms_epsilon".to_owned(), Value::F32(1e-5)),
@@ -62,19 +67,19 @@ impl Tiny {
             ],
             tensors: vec![],
         };
-        tiny.f32("token_embd.weight", &[tokens.len(), DIM]);
-        tiny.f32("output_norm.weight", &[DIM]);
+        tiny.f32("token_embd.weight", &[tokens.len(), dim]);
+        tiny.f32("output_norm.weight", &[dim]);
         for layer in 0..LAYERS {
             for (part, shape) in [
-                ("attn_norm", &[DIM][..]),
-                ("attn_q", &[DIM, DIM]),
-                ("attn_k", &[DIM / 2, DIM]),
-                ("attn_v", &[DIM / 2, DIM]),
-                ("attn_output", &[DIM, DIM]),
-                ("ffn_norm", &[DIM]),
-                ("ffn_gate", &[WIDE, DIM]),
-                ("ffn_up", &[WIDE, DIM]),
-                ("ffn_down", &[DIM, WIDE]),
+                ("attn_norm", &[dim][..]),
+                ("attn_q", &[dim, dim]),
+                ("attn_k", &[dim / 2, dim]),
+                ("attn_v", &[dim / 2, dim]),
+                ("attn_output", &[dim, dim]),
+                ("ffn_norm", &[dim]),
+                ("ffn_gate", &[wide, dim]),
+                ("ffn_up", &[wide, dim]),
+                ("ffn_down", &[dim, wide]),
             ] {
                 tiny.f32(&format!("blk.{layer}.{part}.weight"), shape);
             }

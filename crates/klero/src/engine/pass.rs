@@ -35,8 +35,10 @@ pub(crate) async fn pass<V: Visit>(call: &Call<'_>, visits: &[V]) -> Result<(), 
 }
 
 fn visit_tiles<V: Visit>(call: &Call<'_>, visits: &[V]) {
-    let (tiles, tile, first) = (call.tiles, call.tile, call.tiles.ids().start);
+    let (tiles, first) = (call.tiles, call.tiles.ids().start);
     let valid = visits.iter().map(|visit| visit.plan().valid).max().unwrap_or(0).min(tiles.ids().end);
+    // No wider than the vocabulary, which a thread's buffer would hold for nothing.
+    let tile = call.tile.min(valid.saturating_sub(first).next_multiple_of(BLOCK)).max(BLOCK);
     let mut rows: Vec<usize> = visits.iter().map(|visit| visit.plan().row).collect();
     rows.dedup();
     let slots = slots(visits);

@@ -1,65 +1,88 @@
-//! GGUF's quantised blocks, bit for bit as they lie in a file.
+//! Blocks of quantised weights, as GGUF files hold them.
 //!
-//! A type says how 32 of its weights at a time unpack; the dot product over them is the same for all (`cpu/dot/quantized`).
+//! Every type here is one formula. A block is cut into *parts* of 32 consecutive weights; weight i of part p is
+//!
+//! ```text
+//! w = (d · s[p][i / 16]) · q[p][i] − dmin · m[p]
+//! ```
+//!
+//! with the block's f16 scale `d` (and `dmin`), the small integers q, and for each part a whole-number scale s for each
+//! half and a whole-number minimum m. A type without these has s = 1, m = 0. [`Block`] says how a type stores them, and
+//! is all that the dot product and [`Weights::row`](crate::Weights::row) know of it.
 
-use super::Data;
-use crate::Error;
-use crate::cpu::dot::quantized::{PART, QuantizedRow, dot, dot_rows};
-use crate::cpu::dot::widen_f16;
-use crate::cpu::widest;
+use crate::{Element, Error};
 use half::f16;
-use std::borrow::Cow;
-use std::fmt::Debug;
 
-/// A block of quantised weights. The types of this library are the only ones.
-pub trait Block: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
-    /// Weights of a block.
-    const WEIGHTS: usize;
-    /// Bytes of a block in a file.
-    const BYTES: usize;
-    /// Whether the type subtracts a minimum.
-    #[doc(hidden)]
-    const SUBTRACTS: bool = false;
+/// Weights in a part.
+pub(crate) const PART: usize = 32;
 
-    /// Reads the blocks of a GGUF tensor.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if the length is not a multiple of [`Block::BYTES`].
-    fn from_bytes(bytes: &[u8]) -> Result<Vec<Self>, Error> {
-        super::multiple_of("bytes", bytes.len(), Self::BYTES)?;
-        Ok(bytes.chunks_exact(Self::BYTES).map(Self::read).collect())
+/// How a type stores its weights.
+pub(crate) trait Block: Copy + Sync {
+    /// Parts in a block: 1, or 8.
+    const PARTS: usize;
+    /// Whether the type has minima.
+    const MINIMA: bool = false;
+
+    /// The scales.
+    fn scales(&self) -> Scales;
+
+    /// The integers q of each part, into the first [`Block::PARTS`] of `out`.
+    fn integers(&self, out: &mut [[i8; PART]]);
+}
+
+/// The scales of a block; what stands beyond its parts means nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scales {
+    /// The scale of all weights.
+    pub d: f16,
+    /// The scale of all minima.
+    pub dmin: f16,
+    /// The whole-number scales of each part's halves.
+    pub parts: [[i16; 2]; 8],
+    /// The whole-number minimum of each part.
+    pub minima: [u8; 8],
+}
+
+impl Scales {
+    /// One scale for all.
+    #[inline(always)]
+    fn plain(d: f16) -> Self {
+        Self { d, dmin: f16::ZERO, parts: [[1; 2]; 8], minima: [0; 8] }
     }
 
-    /// Reads one block.
-    #[doc(hidden)]
-    fn read(bytes: &[u8]) -> Self;
-
-    /// The weights of part `part`, 32 of them, as f32.
-    #[doc(hidden)]
-    fn weights(&self, part: usize) -> [f32; PART];
-
-    /// The two integers of part `part` beside the hidden state's `values`, whose sum is `sum`.
-    #[doc(hidden)]
-    fn integers(&self, part: usize, values: &[i16; PART], sum: i32) -> [i32; 2];
-
-    /// The scales of these two.
-    #[doc(hidden)]
-    fn scales(&self) -> [f32; 2];
-
-    /// `hidden · row` for every row of `rows`.
-    #[doc(hidden)]
-    fn dot(rows: &[Self], hidden: QuantizedRow<'_>, out: &mut [f32]);
-
-    /// The data of a matrix.
-    #[doc(hidden)]
-    fn store(data: Cow<'_, [Self]>) -> Data<'_>;
+    /// Eight scales and eight minima of six bits each, as Q4_K and Q5_K pack them: the first four of each are the low
+    /// six bits of bytes 0..4 and 4..8; the last four have their low four bits in bytes 8..12 (scales in the low
+    /// halves, minima in the high ones) and their two highest bits on top of bytes 0..4 and 4..8.
+    #[inline(always)]
+    fn six_bits(d: f16, dmin: f16, packed: &[u8; 12]) -> Self {
+        let word = |i: usize| u32::from_le_bytes([packed[i], packed[i + 1], packed[i + 2], packed[i + 3]]);
+        let (scales, minima, rest) = (word(0), word(4), word(8));
+        let six = |word: u32| (word & 0x3f3f_3f3f).to_le_bytes();
+        let joined = |low: u32, high: u32| (low & 0x0f0f_0f0f | (high >> 2) & 0x3030_3030).to_le_bytes();
+        let (low, high) = (six(scales), joined(rest, scales));
+        let both = |low: [u8; 4], high: [u8; 4]| std::array::from_fn(|p| if p < 4 { low[p] } else { high[p - 4] });
+        let parts: [u8; 8] = both(low, high);
+        let minima = both(six(minima), joined(rest >> 4, minima));
+        Self { d, dmin, parts: parts.map(|scale| [i16::from(scale); 2]), minima }
+    }
 }
 
-mod sealed {
-    pub trait Sealed {}
+/// Writes the weights of a block, a whole number of parts, by the formula above: each product and the difference is
+/// rounded to f32.
+pub(crate) fn dequantize<B: Block>(block: &B, out: &mut [f32]) {
+    let mut integers = [[0; PART]; 8];
+    block.integers(&mut integers[..B::PARTS]);
+    let scales = block.scales();
+    let (d, dmin) = (scales.d.widen(), scales.dmin.widen());
+    for (p, out) in out.chunks_exact_mut(PART).enumerate() {
+        let minimum = dmin * f32::from(scales.minima[p]);
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = d * f32::from(scales.parts[p][i / 16]) * f32::from(integers[p][i]) - minimum;
+        }
+    }
 }
 
-/// Thirty-two weights: `w[i] = d · qs[i]`.
+/// Thirty-two weights of GGUF's `Q8_0`: `w[i] = d · qs[i]`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockQ8_0 {
@@ -69,61 +92,10 @@ pub struct BlockQ8_0 {
     pub qs: [i8; 32],
 }
 
-/// Thirty-two weights: `w[i] = d · (q[i] − 8)`, q of four bits: the low halves of the bytes, then the high ones.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BlockQ4_0 {
-    /// The scale.
-    pub d: f16,
-    /// The integers, two a byte.
-    pub qs: [u8; 16],
-}
-
-/// 256 weights in eight parts p: `w = (d · s_p) · q − dmin · m_p`, q of four bits.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BlockQ4K {
-    /// The scale of the scales s.
-    pub d: f16,
-    /// The scale of the minima m.
-    pub dmin: f16,
-    /// s and m, six bits each.
-    pub scales: [u8; 12],
-    /// q: of each 32 bytes the low halves are a part, the high halves the next.
-    pub qs: [u8; 128],
-}
-
-/// 256 weights as [`BlockQ4K`], q of five bits.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BlockQ5K {
-    /// The scale of the scales s.
-    pub d: f16,
-    /// The scale of the minima m.
-    pub dmin: f16,
-    /// s and m, six bits each.
-    pub scales: [u8; 12],
-    /// The highest bits of q: bit p of byte i for part p.
-    pub qh: [u8; 32],
-    /// The other four bits, as in [`BlockQ4K`].
-    pub qs: [u8; 128],
-}
-
-/// 256 weights in sixteen halves of parts: `w = (d · scales[i / 16]) · (q[i] − 32)`, q of six bits.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BlockQ6K {
-    /// The low four bits of q.
-    pub ql: [u8; 128],
-    /// The high two bits.
-    pub qh: [u8; 64],
-    /// A scale for each sixteen weights.
-    pub scales: [i8; 16],
-    /// The scale of the scales.
-    pub d: f16,
-}
-
 impl BlockQ8_0 {
+    /// Bytes of one block in a file: the scale, little-endian, then the integers.
+    pub const BYTES: usize = 34;
+
     /// Quantises `values` in blocks of 32: `d = max|v| / 127` rounded to f16, `qs = round_half_even(v · 127 / max|v|)`.
     ///
     /// # Errors
@@ -141,276 +113,268 @@ impl BlockQ8_0 {
         };
         Ok(values.chunks_exact(32).map(block).collect())
     }
+
+    /// Reads the blocks of a GGUF tensor.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the length is not a multiple of [`BlockQ8_0::BYTES`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Self>, Error> {
+        read(bytes, |block: &[u8; Self::BYTES]| Self {
+            d: half_at(block, 0),
+            qs: bytes_at::<32>(block, 2).map(|q| q as i8),
+        })
+    }
 }
 
 impl Block for BlockQ8_0 {
-    const WEIGHTS: usize = 32;
-    const BYTES: usize = 34;
+    const PARTS: usize = 1;
 
-    fn read(bytes: &[u8]) -> Self {
-        let mut fields = Fields(bytes);
-        Self { d: fields.f16(), qs: fields.bytes::<32>().map(|byte| byte as i8) }
-    }
-
-    fn weights(&self, _: usize) -> [f32; PART] {
-        self.qs.map(|q| widen(self.d) * f32::from(q))
+    #[inline(always)]
+    fn scales(&self) -> Scales {
+        Scales::plain(self.d)
     }
 
     #[inline(always)]
-    fn integers(&self, _: usize, values: &[i16; PART], _: i32) -> [i32; 2] {
-        [dot(&self.qs.map(i16::from), values), 0]
+    fn integers(&self, out: &mut [[i8; PART]]) {
+        out[0] = self.qs;
     }
+}
 
-    #[inline(always)]
-    fn scales(&self) -> [f32; 2] {
-        [widen(self.d), 0.0]
-    }
+/// Thirty-two weights of GGUF's `Q4_0`: `w[i] = d · (q[i] − 8)`, where q\[i\] and q\[i + 16\] are the low and the high
+/// four bits of `qs[i]`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockQ4_0 {
+    /// The scale.
+    pub d: f16,
+    /// The integers, two a byte.
+    pub qs: [u8; 16],
+}
 
-    fn dot(rows: &[Self], hidden: QuantizedRow<'_>, out: &mut [f32]) {
-        dot_q8_0(rows, hidden, out);
-    }
+impl BlockQ4_0 {
+    /// Bytes of one block in a file: the scale, little-endian, then the integers.
+    pub const BYTES: usize = 18;
 
-    fn store(data: Cow<'_, [Self]>) -> Data<'_> {
-        Data::Q8_0(data)
+    /// Reads the blocks of a GGUF tensor.
+    ///
+    /// ```
+    /// let mut bytes = [0x98; 18]; // low halves 8, high halves 9
+    /// bytes[..2].copy_from_slice(&half::f16::from_f32(0.5).to_le_bytes());
+    /// let head = klero::Weights::q4_0(1, 32, klero::BlockQ4_0::from_bytes(&bytes)?)?;
+    /// let mut row = [0.0; 32];
+    /// head.row(0, &mut row)?;
+    /// assert_eq!((row[0], row[16]), (0.0, 0.5));
+    /// # Ok::<(), klero::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the length is not a multiple of [`BlockQ4_0::BYTES`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Self>, Error> {
+        read(bytes, |block: &[u8; Self::BYTES]| Self { d: half_at(block, 0), qs: bytes_at(block, 2) })
     }
 }
 
 impl Block for BlockQ4_0 {
-    const WEIGHTS: usize = 32;
-    const BYTES: usize = 18;
+    const PARTS: usize = 1;
 
-    fn read(bytes: &[u8]) -> Self {
-        let mut fields = Fields(bytes);
-        Self { d: fields.f16(), qs: fields.bytes() }
-    }
-
-    fn weights(&self, _: usize) -> [f32; PART] {
-        self.q().map(|q| widen(self.d) * f32::from(q))
+    #[inline(always)]
+    fn scales(&self) -> Scales {
+        Scales::plain(self.d)
     }
 
     #[inline(always)]
-    fn integers(&self, _: usize, values: &[i16; PART], _: i32) -> [i32; 2] {
-        [dot(&self.q(), values), 0]
-    }
-
-    #[inline(always)]
-    fn scales(&self) -> [f32; 2] {
-        [widen(self.d), 0.0]
-    }
-
-    fn dot(rows: &[Self], hidden: QuantizedRow<'_>, out: &mut [f32]) {
-        dot_q4_0(rows, hidden, out);
-    }
-
-    fn store(data: Cow<'_, [Self]>) -> Data<'_> {
-        Data::Q4_0(data)
+    fn integers(&self, out: &mut [[i8; PART]]) {
+        for (i, q) in self.qs.iter().enumerate() {
+            out[0][i] = (q & 15) as i8 - 8;
+            out[0][i + 16] = (q >> 4) as i8 - 8;
+        }
     }
 }
 
-impl BlockQ4_0 {
-    #[inline(always)]
-    fn q(&self) -> [i16; PART] {
-        let mut q = [0; PART];
-        for i in 0..16 {
-            q[i] = i16::from(self.qs[i] & 15) - 8;
-            q[i + 16] = i16::from(self.qs[i] >> 4) - 8;
-        }
-        q
+/// 256 weights of GGUF's `Q4_K`, in eight parts of 32: weight i of part p is `(d · s[p]) · q[p][i] − dmin · m[p]`.
+///
+/// `q[2j][i]` and `q[2j + 1][i]` are the low and the high four bits of `qs[32 j + i]`. `scales` packs the eight s and the
+/// eight m, six bits each: for p < 4, s\[p\] is the low six bits of byte p and m\[p\] those of byte p + 4; for p ≥ 4,
+/// s\[p\] has the low four bits of byte p + 4 and above them the top two of byte p − 4, and m\[p\] the high four bits of
+/// byte p + 4 and above them the top two of byte p.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockQ4K {
+    /// The scale of the parts' scales.
+    pub d: f16,
+    /// The scale of the parts' minima.
+    pub dmin: f16,
+    /// The scale and the minimum of each part, packed.
+    pub scales: [u8; 12],
+    /// The integers, two a byte.
+    pub qs: [u8; 128],
+}
+
+impl BlockQ4K {
+    /// Bytes of one block in a file: d and dmin, little-endian, the scales, the integers.
+    pub const BYTES: usize = 144;
+
+    /// Reads the blocks of a GGUF tensor.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the length is not a multiple of [`BlockQ4K::BYTES`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Self>, Error> {
+        read(bytes, |block: &[u8; Self::BYTES]| Self {
+            d: half_at(block, 0),
+            dmin: half_at(block, 2),
+            scales: bytes_at(block, 4),
+            qs: bytes_at(block, 16),
+        })
     }
 }
 
 impl Block for BlockQ4K {
-    const WEIGHTS: usize = 256;
-    const BYTES: usize = 144;
-    const SUBTRACTS: bool = true;
+    const PARTS: usize = 8;
+    const MINIMA: bool = true;
 
-    fn read(bytes: &[u8]) -> Self {
-        let mut fields = Fields(bytes);
-        Self { d: fields.f16(), dmin: fields.f16(), scales: fields.bytes(), qs: fields.bytes() }
-    }
-
-    fn weights(&self, part: usize) -> [f32; PART] {
-        let [s, m] = scale_and_minimum(&self.scales, part);
-        affine(&nibbles(&self.qs, part), widen(self.d) * s as f32, widen(self.dmin) * m as f32)
+    #[inline(always)]
+    fn scales(&self) -> Scales {
+        Scales::six_bits(self.d, self.dmin, &self.scales)
     }
 
     #[inline(always)]
-    fn integers(&self, part: usize, values: &[i16; PART], sum: i32) -> [i32; 2] {
-        let [s, m] = scale_and_minimum(&self.scales, part);
-        [s * dot(&nibbles(&self.qs, part), values), m * sum]
+    fn integers(&self, out: &mut [[i8; PART]]) {
+        for (parts, qs) in out.as_chunks_mut::<2>().0.iter_mut().zip(self.qs.as_chunks::<PART>().0) {
+            for (i, q) in qs.iter().enumerate() {
+                parts[0][i] = (q & 15) as i8;
+                parts[1][i] = (q >> 4) as i8;
+            }
+        }
     }
+}
 
-    #[inline(always)]
-    fn scales(&self) -> [f32; 2] {
-        [widen(self.d), widen(self.dmin)]
-    }
+/// 256 weights of GGUF's `Q5_K`: as [`BlockQ4K`], but bit p of `qh[i]` is a fifth bit above the four of `q[p][i]`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockQ5K {
+    /// The scale of the parts' scales.
+    pub d: f16,
+    /// The scale of the parts' minima.
+    pub dmin: f16,
+    /// The scale and the minimum of each part, packed as in [`BlockQ4K`].
+    pub scales: [u8; 12],
+    /// The highest bits of the integers, a bit for each part.
+    pub qh: [u8; 32],
+    /// The low four bits of the integers, two a byte.
+    pub qs: [u8; 128],
+}
 
-    fn dot(rows: &[Self], hidden: QuantizedRow<'_>, out: &mut [f32]) {
-        dot_q4_k(rows, hidden, out);
-    }
+impl BlockQ5K {
+    /// Bytes of one block in a file: d and dmin, little-endian, the scales, the high bits, the low bits.
+    pub const BYTES: usize = 176;
 
-    fn store(data: Cow<'_, [Self]>) -> Data<'_> {
-        Data::Q4K(data)
+    /// Reads the blocks of a GGUF tensor.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the length is not a multiple of [`BlockQ5K::BYTES`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Self>, Error> {
+        read(bytes, |block: &[u8; Self::BYTES]| Self {
+            d: half_at(block, 0),
+            dmin: half_at(block, 2),
+            scales: bytes_at(block, 4),
+            qh: bytes_at(block, 16),
+            qs: bytes_at(block, 48),
+        })
     }
 }
 
 impl Block for BlockQ5K {
-    const WEIGHTS: usize = 256;
-    const BYTES: usize = 176;
-    const SUBTRACTS: bool = true;
+    const PARTS: usize = 8;
+    const MINIMA: bool = true;
 
-    fn read(bytes: &[u8]) -> Self {
-        let mut fields = Fields(bytes);
-        let (d, dmin, scales) = (fields.f16(), fields.f16(), fields.bytes());
-        Self { d, dmin, scales, qh: fields.bytes(), qs: fields.bytes() }
-    }
-
-    fn weights(&self, part: usize) -> [f32; PART] {
-        let [s, m] = scale_and_minimum(&self.scales, part);
-        affine(&self.q(part), widen(self.d) * s as f32, widen(self.dmin) * m as f32)
+    #[inline(always)]
+    fn scales(&self) -> Scales {
+        Scales::six_bits(self.d, self.dmin, &self.scales)
     }
 
     #[inline(always)]
-    fn integers(&self, part: usize, values: &[i16; PART], sum: i32) -> [i32; 2] {
-        let [s, m] = scale_and_minimum(&self.scales, part);
-        [s * dot(&self.q(part), values), m * sum]
-    }
-
-    #[inline(always)]
-    fn scales(&self) -> [f32; 2] {
-        [widen(self.d), widen(self.dmin)]
-    }
-
-    fn dot(rows: &[Self], hidden: QuantizedRow<'_>, out: &mut [f32]) {
-        dot_q5_k(rows, hidden, out);
-    }
-
-    fn store(data: Cow<'_, [Self]>) -> Data<'_> {
-        Data::Q5K(data)
+    fn integers(&self, out: &mut [[i8; PART]]) {
+        for (j, (parts, qs)) in out.as_chunks_mut::<2>().0.iter_mut().zip(self.qs.as_chunks::<PART>().0).enumerate() {
+            for (i, (q, high)) in qs.iter().zip(&self.qh).enumerate() {
+                let high = high >> (2 * j);
+                parts[0][i] = (q & 15 | (high & 1) << 4) as i8;
+                parts[1][i] = (q >> 4 | (high & 2) << 3) as i8;
+            }
+        }
     }
 }
 
-impl BlockQ5K {
-    #[inline(always)]
-    fn q(&self, part: usize) -> [i16; PART] {
-        let low = nibbles(&self.qs, part);
-        std::array::from_fn(|i| low[i] + (i16::from(self.qh[i] >> part & 1) << 4))
+/// 256 weights of GGUF's `Q6_K`, in eight parts of 32: weight i of part p is `(d · s) · (q[p][i] − 32)`, with a scale
+/// `s = scales[2 p + i / 16]` for each sixteen weights.
+///
+/// With p = 4 h + r: the low four bits of `q[p][i]` are, for r < 2, the low ones of `ql[64 h + 32 r + i]`, for r ≥ 2 the
+/// high ones of `ql[64 h + 32 (r − 2) + i]`; its high two are bits 2 r and 2 r + 1 of `qh[32 h + i]`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockQ6K {
+    /// The low four bits of the integers, two a byte.
+    pub ql: [u8; 128],
+    /// The high two bits of the integers, four a byte.
+    pub qh: [u8; 64],
+    /// A scale for each sixteen weights.
+    pub scales: [i8; 16],
+    /// The scale of the scales.
+    pub d: f16,
+}
+
+impl BlockQ6K {
+    /// Bytes of one block in a file: the low bits, the high bits, the scales, then d, little-endian.
+    pub const BYTES: usize = 210;
+
+    /// Reads the blocks of a GGUF tensor.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the length is not a multiple of [`BlockQ6K::BYTES`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Self>, Error> {
+        read(bytes, |block: &[u8; Self::BYTES]| Self {
+            ql: bytes_at(block, 0),
+            qh: bytes_at(block, 128),
+            scales: bytes_at::<16>(block, 192).map(|scale| scale as i8),
+            d: half_at(block, 208),
+        })
     }
 }
 
 impl Block for BlockQ6K {
-    const WEIGHTS: usize = 256;
-    const BYTES: usize = 210;
+    const PARTS: usize = 8;
 
-    fn read(bytes: &[u8]) -> Self {
-        let mut fields = Fields(bytes);
-        let (ql, qh) = (fields.bytes(), fields.bytes());
-        Self { ql, qh, scales: fields.bytes::<16>().map(|byte| byte as i8), d: fields.f16() }
-    }
-
-    fn weights(&self, part: usize) -> [f32; PART] {
-        let q = self.q(part);
-        std::array::from_fn(|i| widen(self.d) * f32::from(self.scales[2 * part + i / 16]) * f32::from(q[i]))
+    #[inline(always)]
+    fn scales(&self) -> Scales {
+        let parts = std::array::from_fn(|p| [self.scales[2 * p], self.scales[2 * p + 1]].map(i16::from));
+        Scales { parts, ..Scales::plain(self.d) }
     }
 
     #[inline(always)]
-    fn integers(&self, part: usize, values: &[i16; PART], _: i32) -> [i32; 2] {
-        let q = self.q(part);
-        let ([q0, q1], [v0, v1]) = (halves(&q), halves(values));
-        let [s0, s1] = [self.scales[2 * part], self.scales[2 * part + 1]].map(i32::from);
-        [s0 * dot(q0, v0) + s1 * dot(q1, v1), 0]
-    }
-
-    #[inline(always)]
-    fn scales(&self) -> [f32; 2] {
-        [widen(self.d), 0.0]
-    }
-
-    fn dot(rows: &[Self], hidden: QuantizedRow<'_>, out: &mut [f32]) {
-        dot_q6_k(rows, hidden, out);
-    }
-
-    fn store(data: Cow<'_, [Self]>) -> Data<'_> {
-        Data::Q6K(data)
+    fn integers(&self, out: &mut [[i8; PART]]) {
+        for h in 0..2 {
+            for r in 0..2 {
+                let (ql, qh) = (&self.ql[64 * h + PART * r..], &self.qh[PART * h..][..PART]);
+                for (i, (low, high)) in ql.iter().zip(qh).enumerate() {
+                    let high = high >> (2 * r);
+                    out[4 * h + r][i] = (low & 15 | (high & 3) << 4) as i8 - 32;
+                    out[4 * h + r + 2][i] = (low >> 4 | high & 0x30) as i8 - 32;
+                }
+            }
+        }
     }
 }
 
-impl BlockQ6K {
-    /// q − 32 of a part. Four parts share 64 bytes of low bits (two nibbles each) and 32 bytes of high bits.
-    #[inline(always)]
-    fn q(&self, part: usize) -> [i16; PART] {
-        let (four, k) = (part / 4, part % 4);
-        let low: &[u8; PART] = self.ql[64 * four + 32 * (k % 2)..].first_chunk().expect("64 bytes for four parts");
-        let high: &[u8; PART] = self.qh[32 * four..].first_chunk().expect("32 bytes for four parts");
-        std::array::from_fn(|i| i16::from(low[i] >> (4 * (k / 2)) & 15 | (high[i] >> (2 * k) & 3) << 4) - 32)
-    }
+/// Reads whole blocks of `N` bytes.
+fn read<B, const N: usize>(bytes: &[u8], block: impl Fn(&[u8; N]) -> B) -> Result<Vec<B>, Error> {
+    super::multiple_of("bytes", bytes.len(), N)?;
+    Ok(bytes.as_chunks().0.iter().map(block).collect())
 }
 
-widest! {
-    fn dot_q8_0(rows: &[BlockQ8_0], hidden: QuantizedRow<'_>, out: &mut [f32]) = dot_rows;
-}
-widest! {
-    fn dot_q4_0(rows: &[BlockQ4_0], hidden: QuantizedRow<'_>, out: &mut [f32]) = dot_rows;
-}
-widest! {
-    fn dot_q4_k(rows: &[BlockQ4K], hidden: QuantizedRow<'_>, out: &mut [f32]) = dot_rows;
-}
-widest! {
-    fn dot_q5_k(rows: &[BlockQ5K], hidden: QuantizedRow<'_>, out: &mut [f32]) = dot_rows;
-}
-widest! {
-    fn dot_q6_k(rows: &[BlockQ6K], hidden: QuantizedRow<'_>, out: &mut [f32]) = dot_rows;
+/// The little-endian f16 at `start`.
+fn half_at(block: &[u8], start: usize) -> f16 {
+    f16::from_le_bytes([block[start], block[start + 1]])
 }
 
-/// s and m of a part: the low six bits of bytes 0–3 and 4–7 for the first four; for the others the halves of bytes 8–11 below
-/// the two highest bits of those.
-#[inline(always)]
-fn scale_and_minimum(packed: &[u8; 12], part: usize) -> [i32; 2] {
-    let [s, m] = match part {
-        0..4 => [packed[part] & 63, packed[part + 4] & 63],
-        _ => [packed[part + 4] & 15 | packed[part - 4] >> 6 << 4, packed[part + 4] >> 4 | packed[part] >> 6 << 4],
-    };
-    [i32::from(s), i32::from(m)]
+fn bytes_at<const N: usize>(block: &[u8], start: usize) -> [u8; N] {
+    std::array::from_fn(|i| block[start + i])
 }
-
-/// The four bits of each weight of a part of `Q4_K` and `Q5_K`.
-#[inline(always)]
-fn nibbles(qs: &[u8; 128], part: usize) -> [i16; PART] {
-    let bytes: &[u8; PART] = qs[32 * (part / 2)..].first_chunk().expect("32 bytes for two parts");
-    bytes.map(|byte| i16::from(byte >> (4 * (part % 2)) & 15))
-}
-
-fn affine(q: &[i16; PART], scale: f32, minimum: f32) -> [f32; PART] {
-    q.map(|q| scale * f32::from(q) - minimum)
-}
-
-#[inline(always)]
-fn halves(part: &[i16; PART]) -> [&[i16; 16]; 2] {
-    let (low, high) = part.split_first_chunk().expect("sixteen of 32");
-    [low, high.first_chunk().expect("the other sixteen")]
-}
-
-#[inline(always)]
-fn widen(half: f16) -> f32 {
-    widen_f16(u32::from(half.to_bits()))
-}
-
-/// The fields of a block in a file, one after the other.
-struct Fields<'b>(&'b [u8]);
-
-impl Fields<'_> {
-    fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        let (field, rest) = self.0.split_first_chunk().expect("a block has all its bytes");
-        self.0 = rest;
-        *field
-    }
-
-    fn f16(&mut self) -> f16 {
-        f16::from_le_bytes(self.bytes())
-    }
-}
-
-macro_rules! seal {
-    ($($block:ty),*) => { $(impl sealed::Sealed for $block {})* };
-}
-seal!(BlockQ8_0, BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K);

@@ -1,15 +1,17 @@
 //! Weight matrices: the LM head, or any linear layer that must give the same bits whatever the batch.
 //!
 //! A matrix `W[rows, cols]` lies row by row, a row per vocabulary id. What a logit *is* for each type (the order of the
-//! sum, the quantisation of the hidden state) is written down in `cpu/dot/` and in docs/law.md; it never depends on
-//! the other rows of a batch, on threads, or on the tile a row was computed in.
+//! sum, the quantisation of the hidden state) is written down in `cpu/dot` and in docs/law.md; it never depends on the
+//! other rows of a batch, on threads, or on the tile a row was computed in.
 
-mod blocks;
+pub(crate) mod blocks;
 
-pub use blocks::{Block, BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0};
+pub use blocks::{BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0};
 
-use crate::cpu::dot::{self, PART, Quantized, QuantizedRow};
+use crate::cpu::dot::float;
+use crate::cpu::dot::quantized::{Dot, Quantized, Wanted};
 use crate::{Element, Error};
+use blocks::{Block, PART};
 use half::{bf16, f16};
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -31,10 +33,8 @@ pub struct Weights<'a> {
     data: Data<'a>,
 }
 
-/// The elements of a matrix. Only [`Block::store`] names the quantised ones outside this file.
 #[derive(Clone, Debug)]
-#[doc(hidden)]
-pub enum Data<'a> {
+enum Data<'a> {
     F32(Cow<'a, [f32]>),
     Bf16(Cow<'a, [bf16]>),
     F16(Cow<'a, [f16]>),
@@ -45,54 +45,68 @@ pub enum Data<'a> {
     Q6K(Cow<'a, [BlockQ6K]>),
 }
 
+/// A constructor for each type.
+macro_rules! constructors {
+    ($($(#[$meta:meta])* $name:ident: $variant:ident of $unit:ty, $elements:literal;)*) => {$(
+        $(#[$meta])*
+        pub fn $name(rows: usize, cols: usize, data: impl Into<Cow<'a, [$unit]>>) -> Result<Self, Error> {
+            let data = data.into();
+            shape(rows, cols, $elements, data.len())?;
+            Ok(Self { rows, cols, data: Data::$variant(data) })
+        }
+    )*};
+}
+
 impl<'a> Weights<'a> {
-    /// f32 weights.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if `data` does not hold `rows · cols` elements or `cols` is 0.
-    pub fn f32(rows: usize, cols: usize, data: impl Into<Cow<'a, [f32]>>) -> Result<Self, Error> {
-        let data = data.into();
-        shape(rows, cols, 1, data.len())?;
-        Ok(Self { rows, cols, data: Data::F32(data) })
-    }
+    constructors! {
+        /// f32 weights.
+        ///
+        /// # Errors
+        /// [`Error::Shape`] if `data` does not hold `rows · cols` elements or `cols` is 0.
+        f32: F32 of f32, 1;
 
-    /// bf16 weights.
-    ///
-    /// # Errors
-    /// As [`Weights::f32`].
-    pub fn bf16(rows: usize, cols: usize, data: impl Into<Cow<'a, [bf16]>>) -> Result<Self, Error> {
-        let data = data.into();
-        shape(rows, cols, 1, data.len())?;
-        Ok(Self { rows, cols, data: Data::Bf16(data) })
-    }
+        /// bf16 weights.
+        ///
+        /// # Errors
+        /// As [`Weights::f32`].
+        bf16: Bf16 of bf16, 1;
 
-    /// f16 weights.
-    ///
-    /// # Errors
-    /// As [`Weights::f32`].
-    pub fn f16(rows: usize, cols: usize, data: impl Into<Cow<'a, [f16]>>) -> Result<Self, Error> {
-        let data = data.into();
-        shape(rows, cols, 1, data.len())?;
-        Ok(Self { rows, cols, data: Data::F16(data) })
-    }
+        /// f16 weights.
+        ///
+        /// # Errors
+        /// As [`Weights::f32`].
+        f16: F16 of f16, 1;
 
-    /// Quantised weights: `cols / B::WEIGHTS` blocks a row.
-    ///
-    /// ```
-    /// use klero::{BlockQ8_0, Weights};
-    /// let blocks = BlockQ8_0::quantize(&[0.25; 64])?;
-    /// let weights = Weights::quantized(2, 32, blocks)?;
-    /// assert_eq!((weights.rows(), weights.cols()), (2, 32));
-    /// # Ok::<(), klero::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if `cols` is not a positive multiple of [`Block::WEIGHTS`] or the number of blocks is not
-    /// `rows · cols / WEIGHTS`.
-    pub fn quantized<B: Block>(rows: usize, cols: usize, data: impl Into<Cow<'a, [B]>>) -> Result<Self, Error> {
-        let data = data.into();
-        shape(rows, cols, B::WEIGHTS, data.len())?;
-        Ok(Self { rows, cols, data: B::store(data) })
+        /// Q8_0 weights: `cols / 32` blocks a row.
+        ///
+        /// # Errors
+        /// [`Error::Shape`] if `cols` is not a positive multiple of 32 or the number of blocks is not `rows · cols / 32`.
+        q8_0: Q8_0 of BlockQ8_0, 32;
+
+        /// Q4_0 weights: `cols / 32` blocks a row.
+        ///
+        /// # Errors
+        /// As [`Weights::q8_0`].
+        q4_0: Q4_0 of BlockQ4_0, 32;
+
+        /// Q4_K weights: `cols / 256` blocks a row.
+        ///
+        /// # Errors
+        /// [`Error::Shape`] if `cols` is not a positive multiple of 256 or the number of blocks is not
+        /// `rows · cols / 256`.
+        q4_k: Q4K of BlockQ4K, 256;
+
+        /// Q5_K weights: `cols / 256` blocks a row.
+        ///
+        /// # Errors
+        /// As [`Weights::q4_k`].
+        q5_k: Q5K of BlockQ5K, 256;
+
+        /// Q6_K weights: `cols / 256` blocks a row.
+        ///
+        /// # Errors
+        /// As [`Weights::q4_k`].
+        q6_k: Q6K of BlockQ6K, 256;
     }
 
     /// Number of rows; for an LM head, the vocabulary size V.
@@ -105,7 +119,11 @@ impl<'a> Weights<'a> {
         self.cols
     }
 
-    /// Writes row `row` as f32, exactly.
+    /// Writes row `row` as f32.
+    ///
+    /// f32, bf16 and f16 are exact. A quantised weight is `(d · s) · q − dmin · m` in the terms of its block type
+    /// ([`BlockQ8_0`] and the others; no s, no m: s = 1, m = 0), each operation rounded to f32, as other readers of GGUF
+    /// compute it.
     ///
     /// # Errors
     /// [`Error::Shape`] if the row does not exist or `out` is not `cols` long.
@@ -115,14 +133,14 @@ impl<'a> Weights<'a> {
         }
         expect_len("out", out.len(), self.cols)?;
         match &self.data {
-            Data::F32(data) => widen_row(data, row, out),
-            Data::Bf16(data) => widen_row(data, row, out),
-            Data::F16(data) => widen_row(data, row, out),
-            Data::Q8_0(data) => dequantize_row(data, row, out),
-            Data::Q4_0(data) => dequantize_row(data, row, out),
-            Data::Q4K(data) => dequantize_row(data, row, out),
-            Data::Q5K(data) => dequantize_row(data, row, out),
-            Data::Q6K(data) => dequantize_row(data, row, out),
+            Data::F32(data) => widen(data, row, out),
+            Data::Bf16(data) => widen(data, row, out),
+            Data::F16(data) => widen(data, row, out),
+            Data::Q8_0(data) => dequantize(data, row, out),
+            Data::Q4_0(data) => dequantize(data, row, out),
+            Data::Q4K(data) => dequantize(data, row, out),
+            Data::Q5K(data) => dequantize(data, row, out),
+            Data::Q6K(data) => dequantize(data, row, out),
         }
         Ok(())
     }
@@ -156,9 +174,7 @@ impl<'a> Weights<'a> {
     pub(crate) fn prepare<'x>(&self, x: &'x [f32]) -> Hidden<'x> {
         match self.data {
             Data::F32(_) | Data::Bf16(_) | Data::F16(_) => Hidden::F32(x),
-            Data::Q8_0(_) | Data::Q4_0(_) | Data::Q4K(_) | Data::Q5K(_) | Data::Q6K(_) => {
-                Hidden::Quantized(Quantized::new(x))
-            }
+            _ => Hidden::Quantized(Quantized::new(x, self.cols)),
         }
     }
 
@@ -170,40 +186,39 @@ impl<'a> Weights<'a> {
         ids: Range<usize>,
         out: impl IntoIterator<Item = &'o mut [f32]>,
     ) {
-        let hidden = |row: usize| hidden.row(row, self.cols);
-        for (&row, out) in wanted.iter().zip(out) {
-            match (&self.data, hidden(row)) {
-                (Data::F32(data), HiddenRow::F32(x)) => dot::dot_f32(span(data, &ids, self.cols), x, out),
-                (Data::Bf16(data), HiddenRow::F32(x)) => dot::dot_bf16(span(data, &ids, self.cols), x, out),
-                (Data::F16(data), HiddenRow::F32(x)) => dot::dot_f16(span(data, &ids, self.cols), x, out),
-                (Data::Q8_0(data), HiddenRow::Quantized(x)) => dot_blocks(data, &ids, self.cols, x, out),
-                (Data::Q4_0(data), HiddenRow::Quantized(x)) => dot_blocks(data, &ids, self.cols, x, out),
-                (Data::Q4K(data), HiddenRow::Quantized(x)) => dot_blocks(data, &ids, self.cols, x, out),
-                (Data::Q5K(data), HiddenRow::Quantized(x)) => dot_blocks(data, &ids, self.cols, x, out),
-                (Data::Q6K(data), HiddenRow::Quantized(x)) => dot_blocks(data, &ids, self.cols, x, out),
-                _ => unreachable!("hidden states are prepared by the weights that use them"),
+        let mut wanted: Vec<Wanted> = wanted.iter().copied().zip(out).collect();
+        match hidden {
+            Hidden::F32(x) => {
+                for (row, out) in wanted {
+                    self.dot_float(&x[row * self.cols..][..self.cols], &ids, out);
+                }
             }
+            Hidden::Quantized(x) => self.dot_quantized(x, &ids, &mut wanted),
+        }
+    }
+
+    fn dot_float(&self, x: &[f32], ids: &Range<usize>, out: &mut [f32]) {
+        match &self.data {
+            Data::F32(data) => float::dot_f32(span(data, ids, self.cols), x, out),
+            Data::Bf16(data) => float::dot_bf16(span(data, ids, self.cols), x, out),
+            Data::F16(data) => float::dot_f16(span(data, ids, self.cols), x, out),
+            _ => unreachable!("{PREPARED}"),
+        }
+    }
+
+    fn dot_quantized(&self, x: &Quantized, ids: &Range<usize>, wanted: &mut [Wanted]) {
+        match &self.data {
+            Data::Q8_0(data) => Dot::dot(span(data, ids, self.cols / 32), x, wanted),
+            Data::Q4_0(data) => Dot::dot(span(data, ids, self.cols / 32), x, wanted),
+            Data::Q4K(data) => Dot::dot(span(data, ids, self.cols / 256), x, wanted),
+            Data::Q5K(data) => Dot::dot(span(data, ids, self.cols / 256), x, wanted),
+            Data::Q6K(data) => Dot::dot(span(data, ids, self.cols / 256), x, wanted),
+            _ => unreachable!("{PREPARED}"),
         }
     }
 }
 
-fn widen_row<E: Element>(data: &[E], row: usize, out: &mut [f32]) {
-    let start = row * out.len();
-    out.iter_mut().zip(&data[start..]).for_each(|(out, weight)| *out = weight.widen());
-}
-
-fn dequantize_row<B: Block>(data: &[B], row: usize, out: &mut [f32]) {
-    let start = row * out.len() / B::WEIGHTS;
-    for (out, block) in out.chunks_exact_mut(B::WEIGHTS).zip(&data[start..]) {
-        for (part, out) in out.chunks_exact_mut(PART).enumerate() {
-            out.copy_from_slice(&block.weights(part));
-        }
-    }
-}
-
-fn dot_blocks<B: Block>(data: &[B], ids: &Range<usize>, cols: usize, hidden: QuantizedRow, out: &mut [f32]) {
-    B::dot(span(data, ids, cols / B::WEIGHTS), hidden, out);
-}
+const PREPARED: &str = "hidden states are prepared by the weights that use them";
 
 /// Weight rows that one task of a matmul takes.
 const TILE: usize = 64;
@@ -215,18 +230,17 @@ pub(crate) enum Hidden<'x> {
     Quantized(Quantized),
 }
 
-/// One hidden state.
-enum HiddenRow<'h> {
-    F32(&'h [f32]),
-    Quantized(QuantizedRow<'h>),
+fn widen<E: Element>(data: &[E], row: usize, out: &mut [f32]) {
+    let row = &data[row * out.len()..];
+    for (out, w) in out.iter_mut().zip(row) {
+        *out = w.widen();
+    }
 }
 
-impl Hidden<'_> {
-    fn row(&self, row: usize, cols: usize) -> HiddenRow<'_> {
-        match self {
-            Self::F32(x) => HiddenRow::F32(&x[row * cols..][..cols]),
-            Self::Quantized(x) => HiddenRow::Quantized(x.parts(row * (cols / PART)..(row + 1) * (cols / PART))),
-        }
+fn dequantize<B: Block>(data: &[B], row: usize, out: &mut [f32]) {
+    let (elements, width) = (B::PARTS * PART, out.len() / (B::PARTS * PART));
+    for (out, block) in out.chunks_exact_mut(elements).zip(&data[row * width..]) {
+        blocks::dequantize(block, out);
     }
 }
 
@@ -271,12 +285,10 @@ mod tests {
         let x: Vec<f32> = (0..3 * cols).map(|i| ((i * 104_729 % 997) as f32 - 498.0) / 61.0).collect();
         let halves: Vec<bf16> = data.iter().map(|v| bf16::from_f32(*v)).collect();
         let blocks = BlockQ8_0::quantize(&data).unwrap();
-        let narrow: Vec<f16> = data.iter().map(|v| f16::from_f32(*v)).collect();
         for weights in [
-            Weights::f16(rows, cols, &narrow[..]).unwrap(),
             Weights::f32(rows, cols, &data[..]).unwrap(),
             Weights::bf16(rows, cols, &halves[..]).unwrap(),
-            Weights::quantized(rows, cols, &blocks[..]).unwrap(),
+            Weights::q8_0(rows, cols, &blocks[..]).unwrap(),
         ] {
             let mut whole = vec![0.0; 3 * rows];
             weights.matmul(&x, &mut whole).unwrap();
@@ -294,7 +306,7 @@ mod tests {
     #[test]
     fn a_hidden_state_that_is_not_finite_shows_in_the_logits() {
         let blocks = BlockQ8_0::quantize(&[1.0; 64]).unwrap();
-        let weights = Weights::quantized(1, 64, blocks).unwrap();
+        let weights = Weights::q8_0(1, 64, blocks).unwrap();
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut x = [0.5; 64];
             x[40] = bad;
@@ -308,8 +320,7 @@ mod tests {
     fn wrong_shapes_are_refused_by_name() {
         let error = Weights::f32(2, 3, vec![0.0; 5]).unwrap_err().to_string();
         assert!(error.contains("[2, 3]") && error.contains("found 5"), "{error}");
-        assert!(Weights::quantized::<BlockQ8_0>(1, 33, vec![]).is_err());
-        assert!(Weights::quantized::<BlockQ6K>(1, 128, vec![]).is_err());
+        assert!(Weights::q8_0(1, 33, vec![]).is_err());
         assert!(Weights::f32(usize::MAX, 2, vec![]).is_err());
         assert!(BlockQ8_0::quantize(&[0.0; 31]).is_err());
     }

@@ -4,6 +4,7 @@
 pub mod chi;
 pub mod naive;
 pub mod recipes;
+pub mod types;
 
 use klero::hash::Stream;
 use klero::{

@@ -1,136 +1,240 @@
-//! Quantised rows: what a block type's integers contribute to a dot product.
+//! Rows of quantised blocks: the hidden state is quantised too, and the products are exact integers.
 //!
-//! The hidden state is quantised as well, for all types alike, in parts of 32: scale `a = max|h| / 127` in f32, values
-//! `round_half_even(h · (127 / max|h|))`. For part b of a row (counted from its first weight) a block type gives two exact
-//! integers: i, the dot of its 32 pairs times its own integer scales, and n, the same for what it subtracts (0 for types that
-//! subtract nothing); with its f32 scales d and e, lane `b mod 8` becomes fma(d · a, i, lane), then, for types that subtract,
-//! fma(−(e · a), n, lane). The eight lanes are added by the tree l with l + 4, + 2, + 1.
+//! **The hidden state** is cut into parts of 32: scale `a = max|h| / 127` in f32, values
+//! `round_half_even(h · (127 / max|h|))`, or 0 where that quotient is not finite (max|h| below 4e-37). One that is not
+//! finite makes its part's scale NaN, so that it shows in every logit instead of vanishing in an integer.
 //!
-//! | type | i | n |
-//! |---|---|---|
-//! | `Q8_0`, `Q4_0` | Σ q·v | |
-//! | `Q4_K`, `Q5_K` | s · Σ q·v | m · Σ v |
-//! | `Q6_K` | s₀ · Σ q·v over the first sixteen + s₁ · Σ q·v over the others | |
+//! **The sum.** Part b of a row belongs to lane b mod 8. With the weights' formula (`weights/blocks.rs`) and Σ over the
+//! part's 32 pairs, in the order b = 0, 1, 2, …:
 //!
-//! All of them are below 2^24 and so exact in f32: at most 32 · 128 · 127 (Q8_0), 63 · 32 · 31 · 127 (Q5_K),
-//! 2 · 128 · 16 · 32 · 127 (Q6_K), 63 · 32 · 127 (n). A hidden state that is not finite makes its part's scale NaN, so that it
-//! shows in every logit instead of vanishing in an integer.
+//! ```text
+//! lane = fma(d · a, f32(Σ s q h), lane)
+//! lane = fma(−(dmin · a), f32(m Σ h), lane)        types with minima only
+//! ```
+//!
+//! `d · a` and `dmin · a` are rounded to f32. The integers are exact, in f32 too: |h| ≤ 127, and |s q| is at most 128
+//! (Q8_0), 8 (Q4_0), 63 · 15 (Q4_K), 63 · 31 (Q5_K) and 128 · 32 (Q6_K), so that |Σ s q h| ≤ 32 · 127 · 4096 < 2^24; and
+//! |m Σ h| ≤ 63 · 32 · 127. At last the eight lanes are added by the tree l with l + 4, + 2, + 1.
+//!
+//! **How.** A group is eight parts, one for each lane: a super-block, or eight small blocks. It is unpacked once, to
+//! the integers s q, and multiplied with several hidden states.
 
 use super::add_tree;
-use crate::Block;
+use crate::Element;
 use crate::cpu::widest;
-use std::ops::Range;
+use crate::weights::blocks::{Block, BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0, PART};
+use half::f16;
 
-/// Numbers that share a scale of the hidden state.
-pub(crate) const PART: usize = 32;
-
-/// Parts whose integers are scaled and added together, one per lane.
+/// Parts in a group, and lanes of a sum.
 const LANES: usize = 8;
 
-/// Hidden states in parts of 32 integers, each with its scale. The integers fit an i8; they are kept as the i16 that the
-/// products need, so that they are widened once and not for every weight row.
-#[derive(Clone, Debug, Default)]
+/// Hidden states that share the unpacking of a weight row; their groups stay in the nearest cache.
+const TOGETHER: usize = 8;
+
+/// Hidden states as integers, each row in whole groups.
+#[derive(Clone, Debug)]
 pub(crate) struct Quantized {
-    scales: Vec<f32>,
-    sums: Vec<i32>,
-    values: Vec<[i16; PART]>,
+    groups: Vec<Group>,
+    width: usize,
+}
+
+/// Eight parts of a hidden state; those beyond its end are zero. The integers fit an i8; they are kept as the i16 that
+/// the products need, so that they are widened once and not for every weight row.
+/// Aligned, so that no load of the values reaches over two cache lines.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Group {
+    values: [[i16; PART]; LANES],
+    scales: [f32; LANES],
+    sums: [i32; LANES],
+}
+
+impl Group {
+    const ZERO: Self = Self { scales: [0.0; LANES], sums: [0; LANES], values: [[0; PART]; LANES] };
 }
 
 impl Quantized {
-    /// Quantises numbers, a multiple of 32 of them.
-    pub(crate) fn new(hidden: &[f32]) -> Self {
-        let (chunks, _) = hidden.as_chunks::<PART>();
-        let (mut scales, mut values) = (vec![0.0; chunks.len()], vec![[0; PART]; chunks.len()]);
-        quantize(chunks, &mut scales, &mut values);
-        let sums = values.iter().map(|part| part.iter().map(|v| i32::from(*v)).sum()).collect();
-        Self { scales, sums, values }
-    }
-
-    /// The hidden state that lies in these parts.
-    pub(crate) fn parts(&self, range: Range<usize>) -> QuantizedRow<'_> {
-        let Range { start, end } = range;
-        QuantizedRow {
-            scales: &self.scales[start..end],
-            sums: &self.sums[start..end],
-            values: &self.values[start..end],
+    /// Quantises rows of `cols` numbers, a positive multiple of 32.
+    pub(crate) fn new(hidden: &[f32], cols: usize) -> Self {
+        let width = (cols / PART).div_ceil(LANES);
+        let mut groups = vec![Group::ZERO; hidden.len() / cols * width];
+        for (row, groups) in hidden.chunks_exact(cols).zip(groups.chunks_exact_mut(width)) {
+            quantize(row, groups);
         }
+        Self { groups, width }
     }
-}
 
-/// One quantised hidden state.
-#[derive(Clone, Copy, Debug)]
-pub struct QuantizedRow<'q> {
-    scales: &'q [f32],
-    /// Σ v of each part.
-    sums: &'q [i32],
-    values: &'q [[i16; PART]],
+    fn row(&self, row: usize) -> &[Group] {
+        &self.groups[row * self.width..][..self.width]
+    }
 }
 
 widest! {
-    /// Quantises parts: scale max|h| / 127, values round_half_even(h · (127 / max|h|)).
-    fn quantize(chunks: &[[f32; PART]], scales: &mut [f32], values: &mut [[i16; PART]]) = quantize_parts;
+    /// Quantises one hidden state.
+    fn quantize(row: &[f32], groups: &mut [Group]) = quantize_row;
 }
 
 #[inline(always)]
-fn quantize_parts(chunks: &[[f32; PART]], scales: &mut [f32], values: &mut [[i16; PART]]) {
-    for ((chunk, scale), values) in chunks.iter().zip(scales).zip(values) {
-        if !chunk.iter().all(|h| h.is_finite()) {
-            (*scale, *values) = (f32::NAN, [0; PART]);
-            continue;
+fn quantize_row(row: &[f32], groups: &mut [Group]) {
+    for (group, chunk) in groups.iter_mut().zip(row.chunks(LANES * PART)) {
+        for (b, part) in chunk.as_chunks::<PART>().0.iter().enumerate() {
+            (group.scales[b], group.values[b]) = quantize_part(part);
+            group.sums[b] = group.values[b].iter().map(|value| i32::from(*value)).sum();
         }
-        let largest = chunk.iter().fold(0.0f32, |most, h| most.max(h.abs()));
-        let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-        *scale = largest / 127.0;
-        *values = chunk.map(|h| (h * inverse).round_ties_even() as i16);
     }
 }
 
-/// Σ q·v.
 #[inline(always)]
-pub(crate) fn dot<const N: usize>(q: &[i16; N], v: &[i16; N]) -> i32 {
-    q.iter().zip(v).map(|(q, v)| i32::from(*q) * i32::from(*v)).sum()
+fn quantize_part(part: &[f32; PART]) -> (f32, [i16; PART]) {
+    if !part.iter().all(|h| h.is_finite()) {
+        return (f32::NAN, [0; PART]);
+    }
+    let largest = part.iter().fold(0.0f32, |most, h| most.max(h.abs()));
+    let inverse = 127.0 / largest;
+    let inverse = if inverse.is_finite() { inverse } else { 0.0 };
+    let mut values = [0; PART];
+    for (value, h) in values.iter_mut().zip(part) {
+        *value = (h * inverse).round_ties_even() as i16;
+    }
+    (largest / 127.0, values)
 }
 
-/// `hidden · row` for every row of `rows`. Inlined into a function for each block type, compiled for the widest instruction
-/// set.
-#[inline(always)]
-pub(crate) fn dot_rows<B: Block>(rows: &[B], hidden: QuantizedRow<'_>, out: &mut [f32]) {
-    let parts = B::WEIGHTS / PART;
-    let blocks = hidden.scales.len() / parts;
-    for (row, one) in rows.chunks_exact(blocks).zip(out) {
-        let mut lanes = [0.0; LANES];
-        for start in (0..hidden.scales.len()).step_by(LANES) {
-            let end = hidden.scales.len().min(start + LANES);
-            add_group(&mut lanes, &row[start / parts..end.div_ceil(parts)], hidden.group(start..end));
+/// A hidden state, by its number, and the place for its dot product with each weight row.
+pub(crate) type Wanted<'o> = (usize, &'o mut [f32]);
+
+/// A type of block that has a dot product.
+pub(crate) trait Dot: Block {
+    /// The dot product of every row of `rows` with every hidden state of `wanted`.
+    fn dot(rows: &[Self], hidden: &Quantized, wanted: &mut [Wanted]);
+}
+
+macro_rules! dot {
+    ($($block:ident)*) => {$(
+        impl Dot for $block {
+            fn dot(rows: &[Self], hidden: &Quantized, wanted: &mut [Wanted]) {
+                widest! {
+                    fn dot(rows: &[$block], hidden: &Quantized, wanted: &mut [Wanted]) = dot_rows;
+                }
+                dot(rows, hidden, wanted);
+            }
         }
-        *one = add_tree(lanes);
+    )*};
+}
+dot!(BlockQ8_0 BlockQ4_0 BlockQ4K BlockQ5K BlockQ6K);
+
+#[inline(always)]
+fn dot_rows<B: Block>(rows: &[B], hidden: &Quantized, wanted: &mut [Wanted]) {
+    let Some(count) = wanted.first().map(|(_, out)| out.len()).filter(|count| *count > 0) else { return };
+    let mut group = Unpacked::ZERO;
+    for wanted in wanted.chunks_mut(TOGETHER) {
+        for (r, row) in rows.chunks_exact(rows.len() / count).enumerate() {
+            let mut lanes = [[0.0; LANES]; TOGETHER];
+            for (g, blocks) in row.chunks(LANES / B::PARTS).enumerate() {
+                group.unpack(blocks);
+                // Kept from seeing what was just stored, the compiler loads it as the products need it, instead of
+                // spilling it widened.
+                let group = &*std::hint::black_box(&mut group);
+                for (lanes, (n, _)) in lanes.iter_mut().zip(&*wanted) {
+                    group.add::<B>(&hidden.row(*n)[g], lanes);
+                }
+            }
+            for ((_, out), lanes) in wanted.iter_mut().zip(lanes) {
+                out[r] = add_tree(lanes);
+            }
+        }
     }
 }
 
-impl<'q> QuantizedRow<'q> {
+/// Eight parts of a weight row; those beyond its end are zero, and add nothing.
+#[repr(C, align(64))]
+struct Unpacked {
+    values: [[i16; PART]; LANES],
+    d: [f32; LANES],
+    dmin: f32,
+    minima: [i32; LANES],
+}
+
+impl Unpacked {
+    const ZERO: Self = Self { d: [0.0; LANES], dmin: 0.0, minima: [0; LANES], values: [[0; PART]; LANES] };
+
     #[inline(always)]
-    fn group(&self, range: Range<usize>) -> Self {
-        let Range { start, end } = range;
-        Self { scales: &self.scales[start..end], sums: &self.sums[start..end], values: &self.values[start..end] }
+    fn unpack<B: Block>(&mut self, blocks: &[B]) {
+        if blocks.len() * B::PARTS < LANES {
+            *self = Self::ZERO;
+        }
+        let mut d = [f16::ZERO; LANES];
+        for (k, block) in blocks.iter().enumerate() {
+            let mut scales = block.scales();
+            if B::PARTS > 1 {
+                // From memory a scale goes to all lanes in one load; the compiler would cut it out of a register.
+                std::hint::black_box(&mut scales.parts);
+            }
+            let mut integers = [[0; PART]; LANES];
+            block.integers(&mut integers);
+            let parts = k * B::PARTS..(k + 1) * B::PARTS;
+            d[parts.clone()].fill(scales.d);
+            for ((values, integers), s) in self.values[parts].iter_mut().zip(&integers).zip(&scales.parts) {
+                for (i, (value, q)) in values.iter_mut().zip(integers).enumerate() {
+                    *value = i16::from(*q) * s[i / 16];
+                }
+            }
+            if B::MINIMA {
+                self.dmin = scales.dmin.widen();
+                self.minima = scales.minima.map(i32::from);
+            }
+        }
+        self.d = d.map(f16::widen);
+    }
+
+    /// Adds eight parts, each to its lane.
+    #[inline(always)]
+    fn add<B: Block>(&self, hidden: &Group, lanes: &mut [f32; LANES]) {
+        let mut dots = [0i32; LANES];
+        for (dot, (values, h)) in dots.iter_mut().zip(self.values.iter().zip(&hidden.values)) {
+            for (value, h) in values.iter().zip(h) {
+                *dot += i32::from(*value) * i32::from(*h);
+            }
+        }
+        for (b, lane) in lanes.iter_mut().enumerate() {
+            *lane = (self.d[b] * hidden.scales[b]).mul_add(dots[b] as f32, *lane);
+        }
+        if B::MINIMA {
+            for (b, lane) in lanes.iter_mut().enumerate() {
+                let least = self.minima[b] * hidden.sums[b];
+                *lane = (-(self.dmin * hidden.scales[b])).mul_add(least as f32, *lane);
+            }
+        }
     }
 }
 
-/// Adds up to eight parts, each to its lane.
-#[inline(always)]
-fn add_group<B: Block>(lanes: &mut [f32; LANES], blocks: &[B], hidden: QuantizedRow<'_>) {
-    let parts = B::WEIGHTS / PART;
-    let mut scales = [[0.0f32; LANES]; 2];
-    let mut integers = [[0i32; LANES]; 2];
-    for (b, ((values, sum), a)) in hidden.values.iter().zip(hidden.sums).zip(hidden.scales).enumerate() {
-        let block = &blocks[b / parts];
-        let ([i, n], [d, e]) = (block.integers(b % parts, values, *sum), block.scales());
-        (integers[0][b], integers[1][b]) = (i, n);
-        (scales[0][b], scales[1][b]) = (d * a, e * a);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::splitmix64;
+
+    /// Blocks of random bits, scales too, but for those that are not finite.
+    fn blocks<B>(read: fn(&[u8]) -> Result<Vec<B>, crate::Error>, bytes: usize) -> Vec<B> {
+        read(&(0..bytes as u64).map(|i| splitmix64(i) as u8 & 0xbf).collect::<Vec<_>>()).unwrap()
     }
-    for b in 0..LANES {
-        lanes[b] = scales[0][b].mul_add(integers[0][b] as f32, lanes[b]);
-        if B::SUBTRACTS {
-            lanes[b] = (-scales[1][b]).mul_add(integers[1][b] as f32, lanes[b]);
-        }
+
+    fn both_builds_agree<B: Dot>(blocks: &[B], rows: usize) {
+        let cols = blocks.len() / rows * B::PARTS * PART;
+        let hidden: Vec<f32> = (0..11 * cols as u64).map(|i| splitmix64(!i) as i32 as f32 * 1e-9).collect();
+        let hidden = Quantized::new(&hidden, cols);
+        let run = |dot: fn(&[B], &Quantized, &mut [Wanted])| {
+            let mut out = vec![0.0f32; 11 * rows];
+            dot(blocks, &hidden, &mut out.chunks_mut(rows).enumerate().collect::<Vec<_>>());
+            out.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>()
+        };
+        assert_eq!(run(B::dot), run(dot_rows::<B>));
+    }
+
+    #[test]
+    fn both_builds_of_a_kernel_give_the_same_bits() {
+        both_builds_agree(&blocks(BlockQ8_0::from_bytes, 3 * 13 * BlockQ8_0::BYTES), 3);
+        both_builds_agree(&blocks(BlockQ4_0::from_bytes, 3 * 13 * BlockQ4_0::BYTES), 3);
+        both_builds_agree(&blocks(BlockQ4K::from_bytes, 3 * 2 * BlockQ4K::BYTES), 3);
+        both_builds_agree(&blocks(BlockQ5K::from_bytes, 3 * 2 * BlockQ5K::BYTES), 3);
+        both_builds_agree(&blocks(BlockQ6K::from_bytes, 3 * 2 * BlockQ6K::BYTES), 3);
     }
 }
