@@ -2,6 +2,8 @@
 
 #![no_main]
 
+use klero::Policy;
+use klero_cli::{draw::replay, tensors::Tensors};
 use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
 
@@ -33,11 +35,13 @@ fn tensors() -> &'static [u8] {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let replies = klero_cli::replay(tensors(), bytes).expect("a sound file");
-    for reply in replies {
-        let value: serde_json::Value = serde_json::from_str(&reply).expect("a reply is JSON");
+    let tensors = Tensors::deserialize(tensors()).expect("a sound file");
+    let mut replies = Vec::new();
+    replay(&tensors, bytes, &Policy::default(), &mut replies).expect("memory to write to");
+    for reply in replies.split(|byte| *byte == b'\n').filter(|reply| !reply.is_empty()) {
+        let value: serde_json::Value = serde_json::from_slice(reply).expect("a reply is JSON");
         let ok = value["status"] == "ok";
-        assert_eq!(ok, value["token"].as_u64().is_some_and(|token| token < 70), "{reply}");
-        assert_eq!(ok, value["error"].is_null(), "{reply}");
+        assert_eq!(ok, value["token"].as_u64().is_some_and(|token| token < 70), "{value}");
+        assert_eq!(ok, value["error"].is_null(), "{value}");
     }
 });

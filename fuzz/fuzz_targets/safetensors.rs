@@ -2,6 +2,8 @@
 
 #![no_main]
 
+use klero::Policy;
+use klero_cli::{draw::replay, tensors::Tensors};
 use libfuzzer_sys::fuzz_target;
 
 const REQUESTS: &str = r#"
@@ -14,8 +16,11 @@ const REQUESTS: &str = r#"
 "#;
 
 fuzz_target!(|bytes: &[u8]| {
-    for reply in klero_cli::replay(bytes, REQUESTS.as_bytes()).unwrap_or_default() {
-        let value: serde_json::Value = serde_json::from_str(&reply).expect("a reply is JSON");
-        assert_eq!(value["status"] == "ok", value["token"].is_u64(), "{reply}");
+    let Ok(tensors) = Tensors::deserialize(bytes) else { return };
+    let mut replies = Vec::new();
+    replay(&tensors, REQUESTS.as_bytes(), &Policy::default(), &mut replies).expect("memory to write to");
+    for reply in replies.split(|byte| *byte == b'\n').filter(|reply| !reply.is_empty()) {
+        let value: serde_json::Value = serde_json::from_slice(reply).expect("a reply is JSON");
+        assert_eq!(value["status"] == "ok", value["token"].is_u64(), "{value}");
     }
 });

@@ -22,10 +22,9 @@ static INTERRUPT: AtomicBool = AtomicBool::new(false);
 /// Writes the text.
 pub fn run(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     let sampling = args.sampling.params().check()?;
-    let (bias, banned) = (args.sampling.logit_bias()?, args.sampling.banned());
     let (model, tokens) = prompt::load(&args.source, &args.prompt)?;
-    let generation = Generation::new(&model, tokens, sampling, args.max_tokens.get())?;
-    let mut generation = generation.with_edits(bias, banned);
+    let edits = args.sampling.edits(&tokens)?;
+    let mut generation = Generation::new(&model, tokens, sampling, edits, args.max_tokens.get())?;
     listen()?;
     let mut page = Page::new();
     page.prompt(&args.prompt)?;

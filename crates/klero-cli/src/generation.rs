@@ -3,9 +3,9 @@
 //! Nothing here knows of terminals or of time to print; a caller takes tokens from the iterator and decides what to do
 //! with them.
 
-use klero::{Edits, Error, FusedHead, History, LogitBias, Outcome, Row, RowError, Sampling};
+use crate::edits::OwnedEdits;
+use klero::{Error, FusedHead, Outcome, Row, RowError, Sampling};
 use klero_models::{Model, ModelError, Sequence};
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
@@ -63,10 +63,8 @@ pub struct Generation<'m> {
     model: &'m Model,
     head: FusedHead<'m>,
     sampling: Sampling,
-    /// The tokens of the text, for the penalties.
-    history: History,
-    bias: LogitBias,
-    banned: BTreeSet<u32>,
+    /// What changes the logits; its history is the text.
+    edits: OwnedEdits,
     sequence: Sequence,
     /// Tokens of the text that the body has not seen.
     unread: Vec<u32>,
@@ -77,7 +75,7 @@ pub struct Generation<'m> {
 }
 
 impl<'m> Generation<'m> {
-    /// A text that begins with `prompt` and grows by at most `max_tokens`.
+    /// A text that begins with `prompt`, which `edits` know, and grows by at most `max_tokens`.
     ///
     /// # Errors
     /// [`GenerationError::EmptyPrompt`]; [`GenerationError::Model`] if the prompt is longer than the model's context;
@@ -86,6 +84,7 @@ impl<'m> Generation<'m> {
         model: &'m Model,
         prompt: Vec<u32>,
         sampling: Sampling,
+        edits: OwnedEdits,
         max_tokens: usize,
     ) -> Result<Self, GenerationError> {
         if prompt.is_empty() {
@@ -97,23 +96,16 @@ impl<'m> Generation<'m> {
         }
         Ok(Self {
             head: FusedHead::new(model.head())?,
-            history: History::of_prompt(prompt.iter().copied()),
-            bias: LogitBias::default(),
-            banned: BTreeSet::new(),
             sequence: model.new_sequence(),
             model,
             sampling,
+            edits,
             unread: prompt,
             max_tokens,
             timing: Timing::default(),
             end: None,
             failed: false,
         })
-    }
-
-    /// The same text with a bias on some tokens and others that may not be drawn.
-    pub fn with_edits(self, bias: LogitBias, banned: BTreeSet<u32>) -> Self {
-        Self { bias, banned, ..self }
     }
 
     /// Why the iterator ended; None before that, and after an error.
@@ -142,20 +134,15 @@ impl<'m> Generation<'m> {
     fn step(&mut self) -> Result<Outcome, GenerationError> {
         let hidden = self.read(self.unread.len())?;
         let position = self.sequence.len() as u64;
-        let edits = Edits {
-            history: Some(&self.history),
-            bias: Some(&self.bias),
-            banned: Some(&self.banned),
-            ..Edits::default()
-        };
-        let row =
-            Row::new(self.sampling, position).with_vocabulary(self.model.tokenizer().vocabulary()).with_edits(edits);
+        let row = Row::new(self.sampling, position)
+            .with_vocabulary(self.model.tokenizer().vocabulary())
+            .with_edits(self.edits.edits());
         let start = Instant::now();
         let drawn = self.head.draw(&hidden, &[row])?.remove(0);
         add(&mut self.timing.head, 1, start);
         let outcome = drawn.map_err(|error| GenerationError::Row { position, error })?;
         self.unread.push(outcome.token);
-        self.history.write(outcome.token);
+        self.edits.history.write(outcome.token);
         Ok(outcome)
     }
 

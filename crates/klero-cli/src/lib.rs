@@ -1,16 +1,18 @@
-//! The command `klero`: generates text, replays draws, and explains one.
+//! The command `klero` as a library: for its own `main`, and for whoever wants to test what it reads from strangers.
 //!
-//! All of it is in this library, so that what reads bytes from outside can be tried on any; the program only calls
-//! [`main`].
+//! [`draw`] reads requests, [`tensors`] a file of tensors. Both take any bytes and answer with a result or a message, never
+//! with a panic.
 
 mod cli;
-mod draw;
+pub mod draw;
+mod edits;
 mod explain;
 mod failure;
 mod generate;
 mod generation;
+mod numbers;
 mod prompt;
-mod tensors;
+pub mod tensors;
 mod text;
 
 use clap::Parser;
@@ -18,26 +20,9 @@ use cli::{Cli, Command};
 use failure::Failure;
 use std::process::ExitCode;
 
-/// Reads the command line and does what it asks for.
+/// Runs the command that the arguments of this process ask for, and tells what fails.
 pub fn main() -> ExitCode {
     run(&Cli::parse()).unwrap_or_else(Failure::report)
-}
-
-/// Reads a request line of `klero draw`, and says what is wrong with it if it is none.
-///
-/// # Errors
-/// The message that a person would see.
-pub fn read_request(line: &[u8]) -> Result<(), String> {
-    draw::request::Request::parse(line).map(|_| ())
-}
-
-/// Runs request lines over the bytes of a safetensors file, as `klero draw` does, and returns the replies, a JSON line
-/// each.
-///
-/// # Errors
-/// The message that a person would see, if the bytes are no such file.
-pub fn replay(tensors: &[u8], requests: &[u8]) -> Result<Vec<String>, String> {
-    draw::replay(tensors, requests)
 }
 
 /// Runs the command, in a thread pool of its own where a size is asked for.

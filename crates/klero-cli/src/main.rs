@@ -1,4 +1,4 @@
-//! The program `klero`.
+//! The command `klero`: generates text, replays draws, and explains one.
 
 use std::process::ExitCode;
 

@@ -3,17 +3,17 @@
 //! Errors are texts: they end in a message to the user, beside a file or a line number.
 
 use crate::failure::Failure;
+use crate::numbers::Numbers;
 use half::{bf16, f16};
 use klero::{BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0, Weights};
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The bytes of a file.
-pub struct TensorFile {
+pub(crate) struct TensorFile {
     path: PathBuf,
     bytes: Vec<u8>,
 }
@@ -26,65 +26,67 @@ impl TensorFile {
         Ok(Self { path: path.to_owned(), bytes })
     }
 
-    /// The tensors in it. Shapes and offsets are checked here, so that a damaged file is refused as a whole.
+    /// The tensors in it.
     pub fn tensors(&self) -> Result<Tensors<'_>, Failure> {
-        Tensors::read(&self.bytes).map_err(|error| Failure::Run(format!("{} {error}", self.path.display())))
+        let wrong = |error| Failure::Run(format!("{} is not a safetensors file: {error}", self.path.display()));
+        Tensors::deserialize(&self.bytes).map_err(wrong)
     }
 }
 
 /// Named tensors.
+#[derive(Debug)]
 pub struct Tensors<'b>(SafeTensors<'b>);
 
+/// Which rows of a tensor are meant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rows {
+    /// A whole tensor `[n]`, or one row of `[rows, n]`.
+    One(Option<usize>),
+    /// All of a tensor `[rows, n]` with so many rows.
+    All(usize),
+}
+
 impl<'b> Tensors<'b> {
-    /// The tensors in the bytes of a file.
-    pub fn read(bytes: &'b [u8]) -> Result<Self, String> {
-        SafeTensors::deserialize(bytes).map(Self).map_err(|error| format!("is not a safetensors file: {error}"))
+    /// The tensors in the bytes of a safetensors file. Shapes and offsets are checked here, so that a damaged file is
+    /// refused as a whole.
+    ///
+    /// # Errors
+    /// A text that says what is wrong.
+    pub fn deserialize(bytes: &'b [u8]) -> Result<Self, String> {
+        SafeTensors::deserialize(bytes).map(Self).map_err(|error| error.to_string())
     }
 
-    /// A row of numbers: a whole tensor `[n]`, or one row of `[rows, n]`.
-    pub fn row(&self, name: &str, row: Option<usize>) -> Result<Cow<'b, [f32]>, String> {
+    /// Rows of numbers.
+    pub(crate) fn numbers(&self, name: &str, rows: Rows) -> Result<Numbers<'b>, String> {
         let tensor = self.tensor(name)?;
-        match (tensor.shape(), row) {
-            ([n], None) => floats(name, &tensor, 0..*n),
-            ([rows, width], Some(row)) if row < *rows => floats(name, &tensor, row * width..(row + 1) * width),
-            ([rows, _], Some(row)) => Err(format!("row is {row}, must be below {rows}, the rows of `{name}`")),
-            (shape @ [_, _], None) => Err(format!("tensor `{name}` has shape {shape:?}: give `row`")),
-            (shape, _) => {
-                let rule = if row.is_some() { "[rows, n] for a `row`" } else { "[n], or [rows, n] with `row`" };
-                Err(format!("tensor `{name}` has shape {shape:?}, must be {rule}"))
-            }
-        }
-    }
-
-    /// All rows of a tensor `[rows, n]`, of which there must be `rows`.
-    pub fn rows(&self, name: &str, rows: usize) -> Result<Cow<'b, [f32]>, String> {
-        let tensor = self.tensor(name)?;
-        match tensor.shape() {
-            [found, width] if *found == rows => floats(name, &tensor, 0..rows * width),
-            shape => Err(format!("tensor `{name}` has shape {shape:?}, must be [{rows}, n]")),
+        let data = &tensor.data()[place(name, &tensor, rows)?];
+        match tensor.dtype() {
+            Dtype::F32 => Ok(Numbers::F32(numbers(data, f32::from_le_bytes))),
+            Dtype::F16 => Ok(Numbers::F16(numbers(data, f16::from_le_bytes))),
+            Dtype::BF16 => Ok(Numbers::BF16(numbers(data, bf16::from_le_bytes))),
+            other => Err(format!("tensor `{name}` is {other}, must be F32, F16 or BF16")),
         }
     }
 
-    /// A bitmask in words of 32 bits: a whole tensor `[words]`, or one row of `[rows, words]`.
-    pub fn bitmask(&self, name: &str, row: Option<usize>) -> Result<Cow<'b, [u32]>, String> {
+    /// Rows of words of 32 bits, and the words of a row. A tensor `[n]` has one row, whichever is meant.
+    pub(crate) fn words(&self, name: &str, rows: Rows) -> Result<(Cow<'b, [u32]>, usize), String> {
         let tensor = self.tensor(name)?;
-        if !matches!(tensor.dtype(), Dtype::I32 | Dtype::U32) {
-            return Err(format!("tensor `{name}` is {}, must be I32 or U32", tensor.dtype()));
-        }
-        let data: &'b [u8] = tensor.data();
-        match (tensor.shape(), row) {
-            ([_], _) => Ok(numbers(data, u32::from_le_bytes)),
-            ([rows, words], Some(row)) if row < *rows => {
-                Ok(numbers(&data[row * words * 4..][..words * 4], u32::from_le_bytes))
+        let rows = if tensor.shape().len() == 1 { Rows::One(None) } else { rows };
+        let data = &tensor.data()[place(name, &tensor, rows)?];
+        match tensor.dtype() {
+            Dtype::I32 | Dtype::U32 => {
+                Ok((numbers(data, u32::from_le_bytes), tensor.shape().last().copied().unwrap_or_default()))
             }
-            (shape, _) => {
-                Err(format!("tensor `{name}` has shape {shape:?}, must be [words], or [rows, words] with `row`"))
-            }
+            other => Err(format!("tensor `{name}` is {other}, must be I32 or U32")),
         }
+    }
+
+    fn tensor(&self, name: &str) -> Result<TensorView<'b>, String> {
+        self.0.tensor(name).map_err(|error| error.to_string())
     }
 
     /// Weights `[V, D]` in f32, bf16 or f16, or as the bytes of GGUF blocks `[V, bytes of a row]`.
-    pub fn weights(&self, name: &str, blocks: BlockType) -> Result<Weights<'b>, String> {
+    pub(crate) fn weights(&self, name: &str, blocks: BlockType) -> Result<Weights<'b>, String> {
         let tensor = self.tensor(name)?;
         let data: &'b [u8] = tensor.data();
         let &[rows, width] = tensor.shape() else {
@@ -94,36 +96,16 @@ impl<'b> Tensors<'b> {
             Dtype::F32 => Weights::f32(rows, width, numbers(data, f32::from_le_bytes)),
             Dtype::BF16 => Weights::bf16(rows, width, numbers(data, bf16::from_le_bytes)),
             Dtype::F16 => Weights::f16(rows, width, numbers(data, f16::from_le_bytes)),
-            Dtype::U8 => match blocks {
-                BlockType::Q8_0 => blocks_of(width, BlockQ8_0::BYTES, 32, |cols| {
-                    Weights::q8_0(rows, cols, BlockQ8_0::from_bytes(data)?)
-                }),
-                BlockType::Q4_0 => blocks_of(width, BlockQ4_0::BYTES, 32, |cols| {
-                    Weights::q4_0(rows, cols, BlockQ4_0::from_bytes(data)?)
-                }),
-                BlockType::Q4K => blocks_of(width, BlockQ4K::BYTES, 256, |cols| {
-                    Weights::q4_k(rows, cols, BlockQ4K::from_bytes(data)?)
-                }),
-                BlockType::Q5K => blocks_of(width, BlockQ5K::BYTES, 256, |cols| {
-                    Weights::q5_k(rows, cols, BlockQ5K::from_bytes(data)?)
-                }),
-                BlockType::Q6K => blocks_of(width, BlockQ6K::BYTES, 256, |cols| {
-                    Weights::q6_k(rows, cols, BlockQ6K::from_bytes(data)?)
-                }),
-            },
+            Dtype::U8 => blocks.weights(rows, width, data),
             other => return Err(format!("tensor `{name}` is {other}, must be F32, BF16, F16, or U8 (GGUF blocks)")),
         };
         weights.map_err(|error| format!("tensor `{name}`: {error}"))
-    }
-
-    fn tensor(&self, name: &str) -> Result<TensorView<'b>, String> {
-        self.0.tensor(name).map_err(|error| error.to_string())
     }
 }
 
 /// The GGUF type of weights that a file holds as bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-pub enum BlockType {
+pub(crate) enum BlockType {
     #[default]
     #[serde(rename = "q8_0")]
     Q8_0,
@@ -137,27 +119,55 @@ pub enum BlockType {
     Q6K,
 }
 
-/// Weights whose rows are `width` bytes of blocks, given the numbers of a row.
-fn blocks_of<'b>(
-    width: usize,
-    bytes: usize,
-    numbers: usize,
-    weights: impl FnOnce(usize) -> Result<Weights<'b>, klero::Error>,
-) -> Result<Weights<'b>, klero::Error> {
-    if !width.is_multiple_of(bytes) {
-        return Err(klero::Error::Shape(format!("rows of {width} bytes, must be blocks of {bytes}")));
+impl BlockType {
+    /// Numbers and bytes of a block.
+    fn block(self) -> (usize, usize) {
+        match self {
+            Self::Q8_0 => (32, BlockQ8_0::BYTES),
+            Self::Q4_0 => (32, BlockQ4_0::BYTES),
+            Self::Q4K => (256, BlockQ4K::BYTES),
+            Self::Q5K => (256, BlockQ5K::BYTES),
+            Self::Q6K => (256, BlockQ6K::BYTES),
+        }
     }
-    weights(width / bytes * numbers)
+
+    /// Weights whose rows are `width` bytes of blocks.
+    fn weights(self, rows: usize, width: usize, data: &[u8]) -> Result<Weights<'static>, klero::Error> {
+        let (numbers, bytes) = self.block();
+        if !width.is_multiple_of(bytes) {
+            return Err(klero::Error::Shape(format!("rows of {width} bytes, must be blocks of {bytes}")));
+        }
+        let cols = width / bytes * numbers;
+        match self {
+            Self::Q8_0 => Weights::q8_0(rows, cols, BlockQ8_0::from_bytes(data)?),
+            Self::Q4_0 => Weights::q4_0(rows, cols, BlockQ4_0::from_bytes(data)?),
+            Self::Q4K => Weights::q4_k(rows, cols, BlockQ4K::from_bytes(data)?),
+            Self::Q5K => Weights::q5_k(rows, cols, BlockQ5K::from_bytes(data)?),
+            Self::Q6K => Weights::q6_k(rows, cols, BlockQ6K::from_bytes(data)?),
+        }
+    }
 }
 
-/// Some elements of a tensor as f32, which they widen to exactly.
-fn floats<'b>(name: &str, tensor: &TensorView<'b>, range: Range<usize>) -> Result<Cow<'b, [f32]>, String> {
-    let bytes = |size: usize| -> &'b [u8] { &tensor.data()[range.start * size..range.end * size] };
-    match tensor.dtype() {
-        Dtype::F32 => Ok(numbers(bytes(4), f32::from_le_bytes)),
-        Dtype::BF16 => Ok(numbers(bytes(2), bf16::from_le_bytes).iter().map(|n| n.to_f32()).collect()),
-        Dtype::F16 => Ok(numbers(bytes(2), f16::from_le_bytes).iter().map(|n| n.to_f32()).collect()),
-        other => Err(format!("tensor `{name}` is {other}, must be F32, BF16 or F16")),
+/// Where rows lie in the bytes of a tensor.
+fn place(name: &str, tensor: &TensorView, rows: Rows) -> Result<Range<usize>, String> {
+    let bytes = tensor.data().len();
+    match (tensor.shape(), rows) {
+        ([_], Rows::One(None)) => Ok(0..bytes),
+        ([rows, _], Rows::One(Some(row))) if row < *rows => {
+            let width = bytes / rows;
+            Ok(row * width..(row + 1) * width)
+        }
+        ([found, _], Rows::All(rows)) if *found == rows => Ok(0..bytes),
+        ([rows, _], Rows::One(Some(row))) => Err(format!("row is {row}, must be below {rows}, the rows of `{name}`")),
+        (shape @ [_, _], Rows::One(None)) => Err(format!("tensor `{name}` has shape {shape:?}: give `row`")),
+        (shape, rows) => {
+            let rule = match rows {
+                Rows::One(None) => "[n], or [rows, n] with `row`".to_owned(),
+                Rows::One(Some(_)) => "[rows, n] for a `row`".to_owned(),
+                Rows::All(rows) => format!("[{rows}, n] for the draft"),
+            };
+            Err(format!("tensor `{name}` has shape {shape:?}, must be {rule}"))
+        }
     }
 }
 

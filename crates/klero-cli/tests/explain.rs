@@ -66,6 +66,48 @@ Its probability was 31.58 % (logprob -1.1527) after temperature and filters,
 ";
 
 #[test]
+fn biases_and_bans_are_shown() {
+    let edits = ["--logit-bias", "1=2.5", "--ban", "3", "--ban", "2"];
+    let filters = ["--top-p", "0.5", "--filter-order", "min_p_first"];
+    let args = ["--logits", "row-17", "--seed", "42", "--position", "7"];
+    let ran = explain("edits", &[&args[..], &edits, &filters].concat());
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    assert_eq!(ran.stdout, EDITED);
+}
+
+const EDITED: &str = "\
+tensor row-17 of t.safetensors
+temperature 1, top_p 0.5, min_p first, Gumbel draw
+token 1 +2.5, token 3 banned, token 2 banned
+seed 42, position 7: hash 476b5c34d3561a79
+
+  rank      id     logit    chance    before    noise     score
+▶    1       1    -0.496   57.51 %       0 %    2.542     2.046  ████████████████  logit was -2.996
+     2       0    -1.204   28.33 %   57.51 %  removed: better ones among what is left hold top_p 0.5
+     3       4    -1.897   14.16 %   85.84 %  removed: better ones among what is left hold top_p 0.5
+
+Drawn: token 1. Every token kept got noise from the hash;
+its score, logit + noise = 2.046, is the greatest.
+Of 3 possible tokens the filters kept 1, which hold 57.51 % of the probability.
+Its probability was 100.00 % (logprob 0.0000) after temperature and filters,
+5.00 % (logprob -2.9957) in the model's own distribution.
+";
+
+#[test]
+fn halves_are_explained_as_their_widened_numbers() {
+    let folder = Folder::new("explain-halves");
+    let values = [0.5f32, 2.0, -1.25];
+    let halves = values.map(half::f16::from_f32);
+    let page = |tensor: Tensor| {
+        let file = folder.write("t.safetensors", &safetensors(&[tensor]));
+        klero(&["explain", "--tensors", &file, "--logits", "a", "--seed", "1"]).stdout
+    };
+    let wide = page(Tensor::f32("a", &[3], &values));
+    assert!(wide.contains("Drawn: token"), "{wide}");
+    assert_eq!(page(Tensor::f16("a", &[3], &halves)), wide);
+}
+
+#[test]
 fn colours_come_only_where_they_are_wanted() {
     let folder = Folder::new("colours");
     let file = folder.write("t.safetensors", &safetensors(&[Tensor::f32("a", &[2], &[0.0, 1.0])]));
@@ -86,6 +128,8 @@ fn what_makes_no_sense_is_refused() {
         (&["--logits", "row-17", "--shown", "0"], 2, "--shown"),
         (&["--prompt", "x", "--logits", "row-17"], 2, "cannot be used with"),
         (&[], 2, "--logits"),
+        (&["--logits", "row-17", "--presence-penalty", "1"], 2, "error: penalties need a text: give --prompt"),
+        (&["--logits", "row-17", "--ban", "5"], 1, "banned holds id 5, must be below 5"),
         (&["--logits", "none"], 1, "error: tensor `none` not found"),
         (&["--logits", "step"], 1, "error: tensor `step` has shape [2, 5]: give `row`"),
     ] {

@@ -132,8 +132,8 @@ impl<'a> Edits<'a> {
         });
         let history = self.history;
         let fresh = drafted.iter().enumerate().filter(move |(i, id)| {
-            let first = !drafted[..*i].contains(id);
-            ids.contains(*id) && first && history.is_none_or(|history| history.written(**id).is_none())
+            let known = history.is_some_and(|history| history.written(**id).is_some());
+            ids.contains(*id) && !known && !drafted[..*i].contains(id)
         });
         held.map(move |(id, count)| (id, count.saturating_add(times(id))))
             .chain(fresh.map(move |(_, id)| (*id, times(*id))))

@@ -1,95 +1,97 @@
 //! `klero draw`: replays draws from a file of tensors, a JSON line a request.
 
 mod batch;
+mod fields;
+mod job;
 mod reply;
-pub mod request;
+mod request;
+mod verify;
 
 use crate::cli::DrawArgs;
 use crate::failure::{Failure, tell};
 use crate::tensors::{TensorFile, Tensors};
-use batch::Job;
-use klero::{Outcome, Policy, RowError, Speculated};
+use job::Job;
+use klero::{Policy, RowError};
 use reply::Reply;
-use request::Request;
-use std::io::{BufWriter, Read, Write};
+pub use request::Request;
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Why a request gives no token.
 #[derive(Clone, Debug)]
-pub enum Fault {
+enum Fault {
     /// The request itself: bad JSON, a bad parameter, a tensor that is not there or does not fit.
     Request(String),
     /// What the library found wrong with its row.
     Row(RowError),
 }
 
-/// What a request that was drawn gives.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// A draw.
-    One(Outcome),
-    /// Several of one row, at least one.
-    Samples(Vec<Outcome>),
-    /// A whole draft.
-    Draft(Speculated),
-}
-
 /// Runs every request and writes every reply. The exit code is 1 if a request was invalid; rows whose numbers give no
 /// token are results like others.
-pub fn run(args: &DrawArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &DrawArgs) -> Result<ExitCode, Failure> {
     let file = TensorFile::read(&args.tensors)?;
-    let bytes = read_requests(&args.requests)?;
-    let blacklist = (!args.blacklist.is_empty()).then(|| args.blacklist.iter().copied().collect());
-    let policy = Policy { blacklist: blacklist.as_ref(), force_top_k: args.force_top_k };
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    let mut code = ExitCode::SUCCESS;
-    for (line, reply) in answer(&file.tensors()?, &bytes, policy) {
-        if let Some(error) = reply.invalid() {
-            tell(format_args!("line {line}: {error}"));
-            code = ExitCode::FAILURE;
-        }
-        serde_json::to_writer(&mut out, &reply).map_err(std::io::Error::from)?;
+    let tensors = file.tensors()?;
+    let requests = read_requests(&args.requests)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let invalid = replay(&tensors, &requests, &args.policy(), &mut out)?;
+    out.flush()?;
+    for error in &invalid {
+        tell(error);
+    }
+    Ok(if invalid.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Draws what `requests` ask for, a JSON object a line, and writes a reply a line. Returns what is wrong with each invalid
+/// request, and in which line it stands.
+///
+/// ```
+/// use klero_cli::{draw::replay, tensors::Tensors};
+/// // Three logits, each 0: a length, a header of that length, and the numbers.
+/// let header = br#"{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}}"#;
+/// let bytes = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 12]].concat();
+/// let tensors = Tensors::deserialize(&bytes).unwrap();
+///
+/// let requests = br#"{"logits": "a", "position": 7, "banned": [0, 2]}
+///     {"logits": "a", "position": 7, "banned": [-1]}"#;
+/// let mut replies = Vec::new();
+/// let invalid = replay(&tensors, requests, &klero::Policy::default(), &mut replies)?;
+/// assert!(replies.starts_with(br#"{"row":0,"status":"ok","token":1,"logprob":0.0,"kept":1,"#));
+/// assert_eq!(invalid, ["line 2: banned holds -1, must hold ids: integers in 0..=1048575"]);
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// # Errors
+/// What `out` fails with.
+pub fn replay(tensors: &Tensors, requests: &[u8], policy: &Policy, out: &mut impl Write) -> io::Result<Vec<String>> {
+    let lines = (1..).zip(requests.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.trim_ascii().is_empty());
+    let (lines, requests): (Vec<usize>, Vec<Result<Request, String>>) =
+        lines.map(|(number, line)| (number, Request::parse(line))).unzip();
+    let heads = job::heads(tensors, requests.iter().flatten());
+    let jobs: Vec<Result<Job, Fault>> = requests
+        .iter()
+        .map(|request| match request {
+            Ok(request) => Job::new(tensors, &heads, request).map_err(Fault::Request),
+            Err(error) => Err(Fault::Request(error.clone())),
+        })
+        .collect();
+
+    let mut invalid = Vec::new();
+    let answers = requests.iter().zip(batch::draw(&jobs, policy));
+    for (row, (line, (request, answer))) in lines.iter().zip(answers).enumerate() {
+        let reply = Reply::new(row, request.as_ref().ok(), answer);
+        invalid.extend(reply.invalid().map(|error| format!("line {line}: {error}")));
+        serde_json::to_writer(&mut *out, &reply)?;
         out.write_all(b"\n")?;
     }
-    out.flush()?;
-    Ok(code)
-}
-
-/// The replies to request lines over the bytes of a file of tensors.
-pub fn replay(tensors: &[u8], requests: &[u8]) -> Result<Vec<String>, String> {
-    let tensors = Tensors::read(tensors)?;
-    let replies = answer(&tensors, requests, Policy::default());
-    replies.iter().map(|(_, reply)| serde_json::to_string(reply).map_err(|error| error.to_string())).collect()
-}
-
-/// The reply to each line that is not blank, with the line's number.
-fn answer(tensors: &Tensors, bytes: &[u8], policy: Policy) -> Vec<(usize, Reply)> {
-    let lines: Vec<(usize, &[u8])> =
-        (1..).zip(bytes.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.trim_ascii().is_empty()).collect();
-    let requests: Vec<Result<Request, String>> = lines.iter().map(|(_, line)| Request::parse(line)).collect();
-    let outcomes = batch::draw(tensors, &jobs(tensors, &requests), policy);
-    let replies = requests.iter().zip(outcomes).enumerate();
-    let reply = |(row, (request, outcome)): (usize, (&Result<Request, String>, _))| {
-        Reply::new(row, request.as_ref().ok(), outcome)
-    };
-    lines.iter().map(|(line, _)| *line).zip(replies.map(reply)).collect()
+    Ok(invalid)
 }
 
 fn read_requests(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = match path.to_str() {
-        Some("-") => std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes),
+        Some("-") => io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes),
         _ => std::fs::read(path),
     };
     read.map_err(|error| Failure::Run(format!("cannot read {}: {error}", path.display())))
-}
-
-/// Finds each request's tensors.
-fn jobs<'a>(tensors: &Tensors<'a>, requests: &'a [Result<Request, String>]) -> Vec<Result<Job<'a>, Fault>> {
-    let job = |request: &'a Result<Request, String>| match request {
-        Ok(request) => Job::new(tensors, request),
-        Err(error) => Err(error.clone()),
-    };
-    requests.iter().map(|request| job(request).map_err(Fault::Request)).collect()
 }

@@ -1,11 +1,12 @@
 //! A reply: a JSON line.
 
+use super::Fault;
+use super::batch::{Answer, Drawn};
 use super::request::Request;
-use super::{Answer, Fault};
-use klero::{Outcome, Speculated, TokenLogprob};
+use klero::{Outcome, Speculated, TokenLogprob, Verification};
 use serde::Serialize;
 
-/// What became of a request. Fields are written in this order; a logprob of −∞ is null.
+/// What became of a request. Fields are written in this order; a logprob of −∞ is null, as JSON has no other word for it.
 #[derive(Debug, Serialize)]
 pub struct Reply {
     row: usize,
@@ -13,39 +14,24 @@ pub struct Reply {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(flatten)]
-    draw: Draw,
-    seed: Option<String>,
-    position: Option<u64>,
-    #[serde(flatten)]
-    verified: Option<Verified>,
-    #[serde(flatten)]
-    more: More,
+    token: Token,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     samples: Vec<Sample>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    rows: Vec<Step>,
+    #[serde(flatten)]
+    draft: Option<Draft>,
 }
 
-/// A token and its distribution.
+/// A token and what is known of it; nulls where there is none.
 #[derive(Debug, Default, Serialize)]
-struct Draw {
+struct Token {
     token: Option<u32>,
     logprob: Option<f64>,
     kept: Option<usize>,
     log_normalizer: Option<f64>,
-}
-
-/// Whether a draft was accepted; of a whole draft, how many of its tokens.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Verified {
-    Row { accepted: bool, accept_probability: f64, draft_logprob: Option<f64> },
-    Draft { accepted: usize },
-}
-
-/// What is only there where it is asked for.
-#[derive(Debug, Default, Serialize)]
-struct More {
+    seed: Option<String>,
+    position: Option<u64>,
+    #[serde(flatten)]
+    verified: Option<Verified>,
     #[serde(skip_serializing_if = "Option::is_none")]
     raw_logprob: Option<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -55,63 +41,60 @@ struct More {
     #[serde(skip_serializing_if = "Option::is_none")]
     kept_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    confidence: Option<Sure>,
+    confidence: Option<Confidence>,
+}
+
+#[derive(Debug, Serialize)]
+struct Verified {
+    accepted: bool,
+    accept_probability: f64,
+    draft_logprob: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
 struct Logprob {
     token: u32,
-    logprob: Option<f64>,
+    logprob: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     raw_logprob: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
-struct Sure {
+struct Confidence {
     entropy: f64,
     largest: f64,
     smaller: f64,
 }
 
-/// One of several samples.
 #[derive(Debug, Serialize)]
 struct Sample {
-    token: u32,
-    logprob: Option<f64>,
+    #[serde(flatten)]
+    drawn: Logprob,
     seed: String,
 }
 
-/// One row of a whole draft.
+/// A whole draft.
 #[derive(Debug, Serialize)]
-struct Step {
-    #[serde(flatten)]
-    draw: Draw,
-    position: u64,
-    #[serde(flatten)]
-    verified: Option<Verified>,
-    #[serde(flatten)]
-    more: More,
+struct Draft {
+    accepted: usize,
+    tokens: Vec<u32>,
+    /// One for each of the tokens.
+    outcomes: Vec<Token>,
 }
 
 impl Reply {
     /// The reply to request number `row`, which is None if it could not be read.
-    pub fn new(row: usize, request: Option<&Request>, answer: Result<Answer, Fault>) -> Self {
-        let blank = Self {
-            row,
-            status: "ok",
-            error: None,
-            draw: Draw::default(),
+    pub fn new(row: usize, request: Option<&Request>, answer: Answer) -> Self {
+        let token = Token {
             seed: request.map(|request| request.sampling.seed().to_string()),
             position: request.map(|request| request.position),
-            verified: None,
-            more: More::default(),
-            samples: Vec::new(),
-            rows: Vec::new(),
+            ..Token::default()
         };
+        let blank = Self { row, status: "ok", error: None, token, samples: Vec::new(), draft: None };
         match answer {
-            Ok(Answer::One(outcome)) => blank.with_outcome(outcome),
-            Ok(Answer::Samples(outcomes)) => blank.with_samples(outcomes),
-            Ok(Answer::Draft(draft)) => blank.with_draft(draft),
+            Ok(Drawn::Token(outcome)) => Self { token: Token::of(&outcome), ..blank },
+            Ok(Drawn::Samples(outcomes)) => blank.with_samples(&outcomes),
+            Ok(Drawn::Draft(speculated)) => blank.with_draft(&speculated),
             Err(Fault::Request(error)) => Self { status: "invalid", error: Some(error), ..blank },
             Err(Fault::Row(error)) => {
                 Self { status: error.status(), error: Some(error.with_row(row).to_string()), ..blank }
@@ -119,33 +102,19 @@ impl Reply {
         }
     }
 
-    fn with_outcome(self, outcome: Outcome) -> Self {
-        let Step { draw, verified, more, .. } = Step::new(outcome);
-        Self { draw, verified, more, ..self }
+    /// Beside all samples stands what is known of the first.
+    fn with_samples(self, outcomes: &[Outcome]) -> Self {
+        let samples = outcomes.iter().map(Sample::of).collect();
+        Self { token: outcomes.first().map_or(self.token, Token::of), samples, ..self }
     }
 
-    /// The fields of sample 0, and all samples.
-    fn with_samples(self, outcomes: Vec<Outcome>) -> Self {
-        let sample = |outcome: &Outcome| Sample {
-            token: outcome.token,
-            logprob: finite(outcome.logprob),
-            seed: outcome.seed.to_string(),
-        };
-        let samples = outcomes.iter().map(sample).collect();
-        match outcomes.into_iter().next() {
-            Some(first) => Self { samples, ..self.with_outcome(first) },
-            None => self,
-        }
-    }
-
-    /// The fields of the row that gave the token after the accepted ones, and all rows up to it.
-    fn with_draft(self, draft: Speculated) -> Self {
-        let rows: Vec<Step> = draft.outcomes.iter().cloned().map(Step::new).collect();
-        let replied = match draft.outcomes.into_iter().next_back() {
-            Some(last) => self.with_outcome(last),
-            None => self,
-        };
-        Self { verified: Some(Verified::Draft { accepted: draft.accepted }), rows, ..replied }
+    /// Beside the draft stands the token after those accepted; what became of the last verification is told with it.
+    fn with_draft(self, speculated: &Speculated) -> Self {
+        let outcomes: Vec<Token> = speculated.outcomes.iter().map(Token::of).collect();
+        let tokens = speculated.outcomes.iter().map(|outcome| outcome.token).collect();
+        let last = speculated.outcomes.last().map(|last| Token { verified: None, ..Token::of(last) });
+        let draft = Draft { accepted: speculated.accepted, tokens, outcomes };
+        Self { token: last.unwrap_or(self.token), draft: Some(draft), ..self }
     }
 
     /// What is wrong with an invalid request.
@@ -154,42 +123,47 @@ impl Reply {
     }
 }
 
-impl Step {
-    fn new(outcome: Outcome) -> Self {
-        let draw = Draw {
+impl Token {
+    fn of(outcome: &Outcome) -> Self {
+        let confidence = |found: klero::Confidence| Confidence {
+            entropy: found.entropy,
+            largest: found.largest,
+            smaller: found.smaller,
+        };
+        Self {
             token: Some(outcome.token),
-            logprob: finite(outcome.logprob),
+            logprob: Some(outcome.logprob),
             kept: Some(outcome.kept),
             log_normalizer: Some(outcome.log_normalizer),
-        };
-        let verified = outcome.verification.map(|found| Verified::Row {
-            accepted: found.accepted,
-            accept_probability: found.accept_probability,
-            draft_logprob: found.draft_logprob.and_then(finite),
-        });
-        let logprobs = |all: Vec<TokenLogprob>| all.into_iter().map(Logprob::new).collect();
-        let more = More {
-            raw_logprob: outcome.raw_logprob.and_then(finite),
-            top_logprobs: logprobs(outcome.top),
-            logprobs_of: logprobs(outcome.asked),
-            kept_ids: outcome.kept_ids,
-            confidence: outcome.confidence.map(|found| Sure {
-                entropy: found.entropy,
-                largest: found.largest,
-                smaller: found.smaller,
-            }),
-        };
-        Self { draw, position: outcome.position, verified, more }
+            seed: Some(outcome.seed.to_string()),
+            position: Some(outcome.position),
+            verified: outcome.verification.map(Verified::of),
+            raw_logprob: outcome.raw_logprob,
+            top_logprobs: outcome.top.iter().map(Logprob::of).collect(),
+            logprobs_of: outcome.asked.iter().map(Logprob::of).collect(),
+            kept_ids: outcome.kept_ids.clone(),
+            confidence: outcome.confidence.map(confidence),
+        }
+    }
+}
+
+impl Verified {
+    fn of(found: Verification) -> Self {
+        let Verification { accepted, accept_probability, draft_logprob } = found;
+        Self { accepted, accept_probability, draft_logprob }
     }
 }
 
 impl Logprob {
-    fn new(found: TokenLogprob) -> Self {
-        Self { token: found.token, logprob: finite(found.logprob), raw_logprob: found.raw_logprob.and_then(finite) }
+    fn of(found: &TokenLogprob) -> Self {
+        let TokenLogprob { token, logprob, raw_logprob } = *found;
+        Self { token, logprob, raw_logprob }
     }
 }
 
-/// −∞ has no number in JSON.
-fn finite(logprob: f64) -> Option<f64> {
-    Some(logprob).filter(|logprob| logprob.is_finite())
+impl Sample {
+    fn of(outcome: &Outcome) -> Self {
+        let Outcome { token, logprob, raw_logprob, seed, .. } = *outcome;
+        Self { drawn: Logprob { token, logprob, raw_logprob }, seed: seed.to_string() }
+    }
 }

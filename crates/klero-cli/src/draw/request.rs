@@ -1,37 +1,34 @@
 //! A request: which tensors, which parameters.
 
+use super::fields::{Fields, refusal};
+use super::verify::Verify;
+use crate::edits::{OwnedEdits, parse_id};
 use crate::tensors::BlockType;
 use klero::hash::Stream;
-use klero::{Draft, History, LogitBias, Sampling, SamplingParams};
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
-use serde::{Deserialize, de::DeserializeOwned};
+use klero::{History, LogitBias, Sampling, SamplingParams};
+use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
 
 /// A request whose parameters were checked; its tensors are still names.
 #[derive(Debug)]
 pub struct Request {
-    pub source: Source,
-    pub row: Option<usize>,
-    pub sampling: Sampling,
-    pub position: u64,
-    pub stream: Stream,
-    pub vocabulary: Option<usize>,
-    pub verify: Option<Verify>,
-    /// The text so far, where the request gives one.
-    pub history: Option<History>,
-    pub logit_bias: Option<LogitBias>,
-    pub banned: Option<BTreeSet<u32>>,
-    pub allowed: Option<Allowed>,
-    /// Ids whose logprobs are asked for.
-    pub ids: Vec<u32>,
-    /// How many samples to draw; none: one, which is not called a sample.
-    pub samples: Option<usize>,
+    pub(super) source: Source,
+    pub(super) row: Option<usize>,
+    pub(super) sampling: Sampling,
+    pub(super) position: u64,
+    pub(super) stream: Stream,
+    pub(super) vocabulary: Option<usize>,
+    pub(super) edits: OwnedEdits,
+    pub(super) allowed: Option<Allowed>,
+    /// Ids whose logprobs are reported.
+    pub(super) ids: Vec<u32>,
+    pub(super) samples: Option<usize>,
+    pub(super) verify: Option<Verify>,
 }
 
 /// Where a request's logits come from.
 #[derive(Debug)]
-pub enum Source {
+pub(super) enum Source {
     /// A tensor.
     Logits(String),
     /// The product of two.
@@ -40,258 +37,107 @@ pub enum Source {
 
 /// Which ids may be drawn.
 #[derive(Debug)]
-pub enum Allowed {
-    Ids(BTreeSet<u32>),
-    /// A tensor with a bit for each.
+pub(super) enum Allowed {
+    /// These.
+    Ids(Vec<u32>),
+    /// Those whose bits are set in a tensor.
     Bitmask(String),
 }
 
-/// What is to be verified.
-#[derive(Debug)]
-pub struct Verify {
-    pub drafted: Drafted,
-    pub proposal: ProposalName,
-    pub row: Option<usize>,
-    pub delta: f64,
-}
-
-/// What was drafted.
-#[derive(Debug, PartialEq)]
-pub enum Drafted {
-    /// A token for the row; −1 for none.
-    Token(i64),
-    /// The tokens of several rows, one after the other.
-    Tokens(Vec<u32>),
-}
-
-/// How it was drafted.
-#[derive(Debug, PartialEq)]
-pub enum ProposalName {
-    /// From the distribution in this tensor.
-    Logprobs(String),
-    OneHot,
-    Coupled,
-}
-
-/// The most samples a request may ask for.
+/// The most samples of one request.
 const MAX_SAMPLES: usize = 1024;
 
-/// The fields of a request that are not sampling parameters.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Place {
-    logits: Option<String>,
-    hidden: Option<String>,
-    weights: Option<String>,
-    #[serde(default)]
-    weights_type: BlockType,
-    row: Option<usize>,
-    position: u64,
-    #[serde(default)]
-    stream: Stream,
-    vocabulary: Option<usize>,
-    verify: Option<Verification>,
-    prompt_ids: Option<Vec<Value>>,
-    output_ids: Option<Vec<Value>>,
-    logit_bias: Option<Map<String, Value>>,
-    banned: Option<Vec<Value>>,
-    allowed: Option<Vec<Value>>,
-    allowed_bitmask: Option<String>,
-    #[serde(default)]
-    ids: Vec<Value>,
-    samples: Option<usize>,
-}
-
-const PLACE: [&str; 17] = [
-    "logits",
-    "hidden",
-    "weights",
-    "weights_type",
-    "row",
-    "position",
-    "stream",
-    "vocabulary",
-    "verify",
-    "prompt_ids",
-    "output_ids",
-    "logit_bias",
-    "banned",
-    "allowed",
-    "allowed_bitmask",
-    "ids",
-    "samples",
-];
-
-/// `verify` as it is written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Verification {
-    draft_token: Option<i64>,
-    draft_tokens: Option<Vec<Value>>,
-    draft_logprobs: Option<String>,
-    #[serde(default)]
-    one_hot: bool,
-    #[serde(default)]
-    coupled: bool,
-    row: Option<usize>,
-    delta: Option<f64>,
-}
-
 impl Request {
-    /// Reads and checks a line. The error says what is wrong with it, but not where it stands.
+    /// Reads and checks a line.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with it, but not where it stands.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
-        let Object(fields) = serde_json::from_slice(line).map_err(|error| in_line(&error))?;
-        let (place, params): (Map<_, _>, Map<_, _>) =
-            fields.into_iter().partition(|(name, _)| PLACE.contains(&name.as_str()));
-        let params: SamplingParams = typed(params)?;
-        let place: Place = typed(place)?;
-        let sampling = params.check().map_err(|error| error.to_string())?;
-        Self::checked(place, sampling)
-    }
-
-    fn checked(place: Place, sampling: Sampling) -> Result<Self, String> {
-        let verify = place.verify.map(Verify::checked).transpose()?;
-        if matches!(&verify, Some(Verify { drafted: Drafted::Tokens(_), .. })) {
-            let alone = |field: &str, given: bool| match given {
-                true => Err(format!("`{field}` does not go with `draft_tokens`")),
-                false => Ok(()),
-            };
-            alone("row", place.row.is_some())?;
-            alone("samples", place.samples.is_some())?;
+        let mut fields = Fields::parse(line)?;
+        let request = Self {
+            source: source(&mut fields)?,
+            row: fields.row()?,
+            position: position(&mut fields)?,
+            stream: fields.take("stream", "\"target\" or \"mtp\"")?.unwrap_or_default(),
+            vocabulary: fields.take("vocabulary", "an integer that is at least 0")?,
+            edits: edits(&mut fields)?,
+            allowed: allowed(&mut fields)?,
+            ids: fields.ids("ids")?.unwrap_or_default(),
+            samples: samples(&mut fields)?,
+            verify: fields.value("verify").map(|value| Verify::of(Fields::of("verify", value)?)).transpose()?,
+            // What is left are sampling parameters, or unknown.
+            sampling: params(fields.rest())?.check().map_err(|error| error.to_string())?,
+        };
+        let whole_draft = request.verify.as_ref().is_some_and(|verify| verify.tokens().is_some());
+        match (whole_draft && request.row.is_some(), request.samples) {
+            (true, _) => Err("`row` has no meaning with `draft_tokens`, which take all rows".to_owned()),
+            (_, Some(_)) if request.verify.is_some() => Err("`samples` has no meaning with `verify`".to_owned()),
+            _ => Ok(request),
         }
-        if let Some(n) = place.samples.filter(|n| !(1..=MAX_SAMPLES).contains(n)) {
-            return Err(format!("samples is {n}, must be in 1..={MAX_SAMPLES}"));
-        }
-        Ok(Self {
-            source: source(place.logits, place.hidden, place.weights, place.weights_type)?,
-            row: place.row,
-            sampling,
-            position: place.position,
-            stream: place.stream,
-            vocabulary: place.vocabulary,
-            verify,
-            history: history(place.prompt_ids, place.output_ids)?,
-            logit_bias: place.logit_bias.map(logit_bias).transpose()?,
-            banned: place.banned.map(|banned| set_of("banned", &banned)).transpose()?,
-            allowed: allowed(place.allowed, place.allowed_bitmask)?,
-            ids: ids_of("ids", &place.ids)?,
-            samples: place.samples,
-        })
     }
 }
 
-impl Verify {
-    fn checked(given: Verification) -> Result<Self, String> {
-        let drafted = match (given.draft_token, given.draft_tokens) {
-            (Some(token), None) => Drafted::Token(token),
-            (None, Some(tokens)) => Drafted::Tokens(ids_of("draft_tokens", &tokens)?),
-            _ => return Err("verify must have either `draft_token` or `draft_tokens`".to_owned()),
-        };
-        let proposal = match (given.draft_logprobs, given.one_hot, given.coupled) {
-            (Some(logprobs), false, false) => ProposalName::Logprobs(logprobs),
-            (None, true, false) => ProposalName::OneHot,
-            (None, false, true) => ProposalName::Coupled,
-            _ => return Err("verify must have one of `draft_logprobs`, `one_hot` and `coupled`".to_owned()),
-        };
-        Ok(Self { drafted, proposal, row: given.row, delta: given.delta.unwrap_or(Draft::DELTA) })
-    }
-}
-
-fn source(
-    logits: Option<String>,
-    hidden: Option<String>,
-    weights: Option<String>,
-    blocks: BlockType,
-) -> Result<Source, String> {
-    match (logits, hidden, weights) {
+fn source(fields: &mut Fields) -> Result<Source, String> {
+    let blocks = fields.take("weights_type", "\"q8_0\", \"q4_0\", \"q4_k\", \"q5_k\" or \"q6_k\"")?;
+    match (fields.tensor("logits")?, fields.tensor("hidden")?, fields.tensor("weights")?) {
         (Some(logits), None, None) => Ok(Source::Logits(logits)),
-        (None, Some(hidden), Some(weights)) => Ok(Source::Head { hidden, weights, blocks }),
+        (None, Some(hidden), Some(weights)) => Ok(Source::Head { hidden, weights, blocks: blocks.unwrap_or_default() }),
         _ => Err("must have either `logits`, or `hidden` and `weights`".to_owned()),
     }
 }
 
-fn history(prompt: Option<Vec<Value>>, output: Option<Vec<Value>>) -> Result<Option<History>, String> {
-    if prompt.is_none() && output.is_none() {
-        return Ok(None);
-    }
-    let mut history = History::of_prompt(ids_of("prompt_ids", &prompt.unwrap_or_default())?);
-    ids_of("output_ids", &output.unwrap_or_default())?.into_iter().for_each(|id| history.write(id));
-    Ok(Some(history))
+fn position(fields: &mut Fields) -> Result<u64, String> {
+    let position = fields.take("position", "an integer in 0..=18446744073709551615")?;
+    position.ok_or_else(|| "missing field `position`".to_owned())
 }
 
-fn logit_bias(given: Map<String, Value>) -> Result<LogitBias, String> {
-    let mut biases = Vec::with_capacity(given.len());
-    for (id, bias) in given {
-        let number = bias.as_f64().ok_or_else(|| format!("logit_bias of {id} is {bias}, must be a number"))?;
-        let id = id.parse().map_err(|_| format!("logit_bias holds id {id:?}, must be {ID_RULE}"))?;
-        biases.push((id, number));
+fn edits(fields: &mut Fields) -> Result<OwnedEdits, String> {
+    let mut history = History::of_prompt(fields.ids("prompt_ids")?.unwrap_or_default());
+    fields.ids("output_ids")?.unwrap_or_default().into_iter().for_each(|id| history.write(id));
+    let bias = fields.value("logit_bias").map(bias).transpose()?.unwrap_or_default();
+    let banned = fields.ids("banned")?.unwrap_or_default().into_iter().collect();
+    Ok(OwnedEdits { history, bias, banned })
+}
+
+fn bias(value: Value) -> Result<LogitBias, String> {
+    let mut biases = Vec::new();
+    for (id, bias) in Fields::of("logit_bias", value)?.rest() {
+        let name = format!("logit_bias of id {id}");
+        let id = parse_id(&id).map_err(|error| format!("logit_bias: {error}"))?;
+        biases.push((id, bias.as_f64().ok_or_else(|| refusal(&name, &bias, "a number"))?));
     }
     LogitBias::new(biases).map_err(|error| error.to_string())
 }
 
-fn allowed(ids: Option<Vec<Value>>, bitmask: Option<String>) -> Result<Option<Allowed>, String> {
-    match (ids, bitmask) {
-        (Some(_), Some(_)) => Err("must not have both `allowed` and `allowed_bitmask`".to_owned()),
-        (Some(ids), None) => Ok(Some(Allowed::Ids(set_of("allowed", &ids)?))),
-        (None, bitmask) => Ok(bitmask.map(Allowed::Bitmask)),
+fn allowed(fields: &mut Fields) -> Result<Option<Allowed>, String> {
+    match (fields.ids("allowed")?, fields.tensor("allowed_bitmask")?) {
+        (Some(_), Some(_)) => Err("must have at most one of `allowed` and `allowed_bitmask`".to_owned()),
+        (ids, bitmask) => Ok(ids.map(Allowed::Ids).or(bitmask.map(Allowed::Bitmask))),
     }
 }
 
-const ID_RULE: &str = "an id, an integer in 0..=4294967295";
-
-fn ids_of(field: &str, values: &[Value]) -> Result<Vec<u32>, String> {
-    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    values.iter().map(|value| id(value).ok_or_else(|| format!("{field} holds {value}, must be {ID_RULE}"))).collect()
-}
-
-fn set_of(field: &str, values: &[Value]) -> Result<BTreeSet<u32>, String> {
-    Ok(ids_of(field, values)?.into_iter().collect())
-}
-
-fn typed<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, String> {
-    serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string())
-}
-
-/// The message of an error within a line, which is always line 1 to the parser.
-fn in_line(error: &serde_json::Error) -> String {
-    let (message, column) = (error.to_string(), error.column());
-    match message.strip_suffix(&format!(" at line 1 column {column}")) {
-        Some(bare) => format!("{bare} at column {column}"),
-        None => message,
+fn samples(fields: &mut Fields) -> Result<Option<usize>, String> {
+    let rule = "an integer in 1..=1024";
+    match fields.take("samples", rule)? {
+        Some(n) if !(1..=MAX_SAMPLES).contains(&n) => Err(refusal("samples", &n.into(), rule)),
+        samples => Ok(samples),
     }
 }
 
-/// A JSON object, none of whose fields is given twice.
-struct Object(Map<String, Value>);
-
-impl<'de> Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Map<String, Value>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a request, which is a JSON object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-                let mut fields = Map::new();
-                while let Some((name, value)) = entries.next_entry::<String, Value>()? {
-                    if fields.contains_key(&name) {
-                        return Err(A::Error::custom(format!("duplicate field `{name}`")));
-                    }
-                    fields.insert(name, value);
-                }
-                Ok(fields)
-            }
-        }
-        deserializer.deserialize_map(Fields).map(Self)
+/// Each parameter is read alone first, so that what is wrong with it is said with its name.
+fn params(fields: Map<String, Value>) -> Result<SamplingParams, String> {
+    let read = |fields: Map<String, Value>| SamplingParams::deserialize(Value::Object(fields));
+    for (name, value) in &fields {
+        let alone = Map::from_iter([(name.clone(), value.clone())]);
+        read(alone).map_err(|error| format!("{name}: {error}"))?;
     }
+    read(fields).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::draw::verify::{Drafted, Proposed};
 
     fn refused(line: &str) -> String {
         Request::parse(line.as_bytes()).expect_err(line)
@@ -300,61 +146,109 @@ mod tests {
     #[test]
     fn a_request_is_read_whole() {
         let line = r#"{"hidden":"h","weights":"w","row":3,"seed":"-1","position":18446744073709551615,"stream":"mtp",
-            "top_k":5,"draw":"inverse_cdf","vocabulary":7,"verify":{"draft_token":-1,"draft_logprobs":"d"}}"#;
+            "top_k":5,"draw":"inverse_cdf","vocabulary":7,"verify":{"draft_token":-1,"draft_logprobs":"d"},
+            "ids":[0,1048575],"prompt_ids":[4],"output_ids":[9,9],"logit_bias":{"3":-1.5},"allowed":[]}"#;
         let request = Request::parse(line.as_bytes()).unwrap();
         assert!(matches!(&request.source, Source::Head { hidden, weights, .. } if hidden == "h" && weights == "w"));
         assert_eq!((request.row, request.position, request.vocabulary), (Some(3), u64::MAX, Some(7)));
         assert_eq!((request.sampling.seed(), request.stream), (u64::MAX, Stream::Draft));
+        assert_eq!((request.ids, request.samples), (vec![0, 1_048_575], None));
+        assert_eq!(request.edits.bias, LogitBias::new([(3, -1.5)]).unwrap());
+        assert_eq!([4, 9, 5].map(|id| request.edits.history.written(id)), [Some(0), Some(2), None]);
+        assert!(matches!(request.allowed, Some(Allowed::Ids(ids)) if ids.is_empty()));
         let verify = request.verify.unwrap();
-        assert_eq!((verify.drafted, verify.delta, verify.row), (Drafted::Token(-1), Draft::DELTA, None));
-        assert_eq!(verify.proposal, ProposalName::Logprobs("d".to_owned()));
+        assert!(matches!(verify.drafted, Drafted::Token(-1)));
+        let whole = |delta: f64| delta == klero::Draft::DELTA;
+        assert!(matches!(verify.proposed, Proposed::Logprobs { row: None, delta, .. } if whole(delta)));
     }
 
     #[test]
     fn what_makes_no_sense_is_refused_by_name() {
         for (line, expected) in [
             ("{", "EOF while parsing an object at column 1"),
-            ("[1]", "expected a request, which is a JSON object at column 0"),
+            ("[1]", "a request is [1], must be a JSON object"),
             ("{\"logits\":\"a\"}", "missing field `position`"),
-            ("{\"logits\":\"a\",\"position\":-1}", "expected u64"),
+            ("{\"logits\":\"a\",\"position\":-1}", "position is -1, must be an integer in 0..="),
             ("{\"position\":1}", "either `logits`, or `hidden` and `weights`"),
             ("{\"logits\":\"a\",\"hidden\":\"b\",\"weights\":\"c\",\"position\":1}", "either `logits`, or"),
             ("{\"hidden\":\"b\",\"position\":1}", "either `logits`, or"),
-            ("{\"logits\":\"a\",\"position\":1,\"top_k\":0}", "top_k is 0"),
-            ("{\"logits\":\"a\",\"position\":1,\"tempo\":0}", "unknown field `tempo`"),
-            ("{\"logits\":\"a\",\"position\":1,\"seed\":18446744073709551616}", "18446744073709551615"),
+            ("{\"logits\":7,\"position\":1}", "logits is 7, must be the name of a tensor"),
             ("{\"logits\":\"a\",\"position\":1,\"position\":2}", "duplicate field `position`"),
-            ("{\"logits\":\"a\",\"position\":1,\"stream\":\"both\"}", "unknown variant `both`"),
+            ("{\"logits\":\"\",\"position\":1,\"logit_bias\":{\"1\":1,\"1\":2}}", "duplicate field `1`"),
         ] {
             let error = refused(line);
             assert!(error.contains(expected), "{line}: {error}");
         }
-        for (fields, expected) in [
-            (r#""verify":{"draft_token":1}"#, "one of `draft_logprobs`, `one_hot` and `coupled`"),
-            (r#""verify":{"draft_token":1,"one_hot":true,"coupled":true}"#, "one of `draft_logprobs`,"),
-            (r#""verify":{"coupled":true}"#, "either `draft_token` or `draft_tokens`"),
-            (r#""verify":{"draft_tokens":[1,-1],"coupled":true}"#, "draft_tokens holds -1, must be an id"),
-            (r#""row":0,"verify":{"draft_tokens":[1],"coupled":true}"#, "`row` does not go with `draft_tokens`"),
-            (r#""samples":0"#, "samples is 0, must be in 1..=1024"),
-            (r#""samples":1025"#, "samples is 1025"),
-            (r#""banned":[3,-1]"#, "banned holds -1, must be an id"),
-            (r#""banned":[4294967296]"#, "banned holds 4294967296"),
-            (r#""banned":["x"]"#, "banned holds \"x\""),
-            (r#""ids":[1.5]"#, "ids holds 1.5"),
-            (r#""prompt_ids":[null]"#, "prompt_ids holds null"),
-            (r#""output_ids":[true]"#, "output_ids holds true"),
-            (r#""allowed":[-7]"#, "allowed holds -7"),
-            (r#""allowed":[7],"allowed_bitmask":"m""#, "both `allowed` and `allowed_bitmask`"),
-            (r#""logit_bias":{"-1":2}"#, "logit_bias holds id \"-1\""),
-            (r#""logit_bias":{"3":"2"}"#, "logit_bias of 3 is \"2\""),
-            (r#""logit_bias":{"3":1e39}"#, "for id 3, must be a finite number"),
-            (r#""weights_type":"q3_k""#, "unknown variant `q3_k`"),
-            (r#""repetition_penalty":0"#, "repetition_penalty is 0"),
-            (r#""filter_order":"top_k_first""#, "unknown variant `top_k_first`"),
+        assert!(Request::parse(b"{\"logits\":\"\xFF\",\"position\":1}").unwrap_err().contains("column"));
+    }
+
+    #[test]
+    fn every_field_is_refused_by_name_with_value_and_rule() {
+        for (field, expected) in [
+            (r#""top_k":0"#, "top_k is 0, must be"),
+            (r#""tempo":0"#, "unknown field `tempo`"),
+            (r#""temperature":"warm""#, r#"temperature: invalid type: string "warm", expected f64"#),
+            (r#""seed":18446744073709551616"#, "18446744073709551615"),
+            (r#""filter_order":"top_k_first""#, "filter_order: unknown variant `top_k_first`"),
+            (r#""repetition_penalty":0"#, "repetition_penalty is 0, must be"),
+            (r#""frequency_penalty":1e39"#, "frequency_penalty is"),
+            (r#""presence_penalty":-1e39"#, "presence_penalty is"),
+            (r#""kept_ids":1"#, "kept_ids: invalid type"),
+            (r#""confidence":"yes""#, "confidence: invalid type"),
+            (r#""stream":"both""#, r#"stream is "both", must be "target" or "mtp""#),
+            (r#""row":1.5"#, "row is 1.5, must be an integer"),
+            (r#""vocabulary":-4"#, "vocabulary is -4, must be an integer"),
+            (r#""ids":5"#, "ids is 5, must be an array of ids"),
+            (r#""ids":[1,2.0]"#, "ids holds 2.0, must hold ids: integers in 0..=1048575"),
+            (r#""prompt_ids":["a"]"#, r#"prompt_ids holds "a", must"#),
+            (r#""output_ids":[-1]"#, "output_ids holds -1, must"),
+            (r#""banned":[1048576]"#, "banned holds 1048576, must"),
+            (r#""allowed":[1099511627776]"#, "allowed holds 1099511627776, must"),
+            (r#""allowed_bitmask":[1]"#, "allowed_bitmask is [1], must be the name of a tensor"),
+            (r#""allowed":[1],"allowed_bitmask":"m""#, "at most one of `allowed` and `allowed_bitmask`"),
+            (r#""logit_bias":[1]"#, "logit_bias is [1], must be a JSON object"),
+            (r#""logit_bias":{"-1":1}"#, "logit_bias: an id is -1, must be an integer in 0..=1048575"),
+            (r#""logit_bias":{"1":"a"}"#, r#"logit_bias of id 1 is "a", must be a number"#),
+            (r#""logit_bias":{"1":1e39}"#, "for id 1, must be a finite number"),
+            (r#""logit_bias":{"1":1,"01":1}"#, "must be given once for each id"),
+            (r#""samples":0"#, "samples is 0, must be an integer in 1..=1024"),
+            (r#""samples":1025"#, "samples is 1025, must be"),
+            (r#""samples":"2""#, r#"samples is "2", must be"#),
+            (r#""samples":1,"verify":{"draft_token":1,"one_hot":true}"#, "`samples` has no meaning with `verify`"),
         ] {
-            let error = refused(&format!("{{\"logits\":\"a\",\"position\":1,{fields}}}"));
+            let error = refused(&format!("{{\"logits\":\"a\",\"position\":1,{field}}}"));
+            assert!(error.contains(expected), "{field}: {error}");
+        }
+        let long = format!(r#"{{"logits":"a","position":1,"stream":"{}"}}"#, "é".repeat(1000));
+        assert!(refused(&long).len() < 300);
+    }
+
+    #[test]
+    fn a_draft_is_refused_by_name_with_value_and_rule() {
+        let one = "exactly one of `draft_logprobs`, `one_hot`, `coupled`";
+        let long = format!(r#""draft_tokens":{:?},"coupled":true"#, [7; 1025]);
+        for (fields, expected) in [
+            (r#""draft_token":1"#, one),
+            (r#""draft_token":1,"one_hot":false"#, one),
+            (r#""draft_token":1,"one_hot":true,"coupled":true"#, one),
+            (r#""draft_token":1,"draft_logprobs":"d","coupled":true"#, one),
+            (r#""coupled":true"#, "either `draft_token` or `draft_tokens`"),
+            (r#""draft_token":1,"draft_tokens":[1],"coupled":true"#, "either `draft_token` or `draft_tokens`"),
+            (r#""draft_token":1.5,"coupled":true"#, "draft_token is 1.5, must be −1 (none) or an id"),
+            (r#""draft_tokens":[-1],"coupled":true"#, "draft_tokens holds -1, must hold ids"),
+            (&long, "draft_tokens has 1025 ids, must be at most 1024"),
+            (r#""draft_token":1,"coupled":1"#, "coupled is 1, must be true or false"),
+            (r#""draft_token":1,"coupled":true,"delta":0"#, "`delta` has no meaning with `coupled`"),
+            (r#""draft_token":1,"one_hot":true,"delta":"0""#, r#"delta is "0", must be a finite number"#),
+            (r#""draft_token":1,"one_hot":true,"row":1"#, "`row` in `verify` has no meaning"),
+            (r#""draft_tokens":[1],"draft_logprobs":"d","row":1"#, "`row` has no meaning with `draft_tokens`"),
+            (r#""draft_token":1,"one_hot":true,"hot":1"#, "unknown field `hot` in `verify`"),
+        ] {
+            let error = refused(&format!("{{\"logits\":\"a\",\"position\":1,\"verify\":{{{fields}}}}}"));
             assert!(error.contains(expected), "{fields}: {error}");
         }
-        assert!(Request::parse(b"{\"logits\":\"\xFF\",\"position\":1}").unwrap_err().contains("column"));
+        assert!(refused(r#"{"logits":"a","position":1,"verify":5}"#).contains("verify is 5, must be a JSON object"));
+        let row = r#"{"logits":"a","row":0,"position":1,"verify":{"draft_tokens":[1],"coupled":true}}"#;
+        assert!(refused(row).contains("`row` has no meaning with `draft_tokens`"));
     }
 }

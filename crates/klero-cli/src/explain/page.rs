@@ -20,6 +20,8 @@ pub struct Page<'a> {
     pub source: &'a str,
     /// The parameters as asked for.
     pub params: &'a SamplingParams,
+    /// The biases and bans.
+    pub edits: Option<String>,
     /// The draw.
     pub explanation: &'a Explanation,
     /// The bytes of a token, where there is a tokenizer.
@@ -39,6 +41,9 @@ impl Page<'_> {
         let Explanation { outcome, hash, uniform, .. } = self.explanation;
         writeln!(f, "{HEADING}{}{HEADING:#}", self.source)?;
         writeln!(f, "{}", self.parameters())?;
+        if let Some(edits) = &self.edits {
+            writeln!(f, "{edits}")?;
+        }
         write!(f, "seed {}, position {}: hash {hash:016x}", outcome.seed, outcome.position)?;
         match self.explanation.draw {
             Draw::Gumbel => writeln!(f, "\n"),
@@ -49,14 +54,7 @@ impl Page<'_> {
     /// The parameters; those that are off are not worth a word.
     fn parameters(&self) -> String {
         let params = self.params;
-        let penalties = [
-            ("repetition", params.repetition_penalty, 1.0),
-            ("frequency", params.frequency_penalty, 0.0),
-            ("presence", params.presence_penalty, 0.0),
-        ];
-        let on = penalties.iter().filter(|(_, value, off)| value != off);
-        let mut words: Vec<String> = on.map(|(name, value, _)| format!("{name}_penalty {value}")).collect();
-        words.push(format!("temperature {}", params.temperature));
+        let mut words = vec![format!("temperature {}", params.temperature)];
         if self.greedy() {
             words.push("greedy, no filters".to_owned());
         } else {
@@ -65,12 +63,17 @@ impl Page<'_> {
                 (params.top_k > 0, format!("top_k {}", params.top_k)),
                 (params.min_p > 0.0, format!("min_p {}", params.min_p)),
             ];
-            let filters = filters.into_iter().filter_map(|(on, word)| on.then_some(word));
-            match params.filter_order {
-                FilterOrder::TopPFirst => words.extend(filters),
-                FilterOrder::MinPFirst => words.extend(filters.rev()),
+            words.extend(filters.into_iter().filter_map(|(on, word)| on.then_some(word)));
+            if params.filter_order == FilterOrder::MinPFirst {
+                words.push("min_p first".to_owned());
             }
         }
+        let penalties = [
+            (params.repetition_penalty != 1.0, format!("repetition_penalty {}", params.repetition_penalty)),
+            (params.frequency_penalty != 0.0, format!("frequency_penalty {}", params.frequency_penalty)),
+            (params.presence_penalty != 0.0, format!("presence_penalty {}", params.presence_penalty)),
+        ];
+        words.extend(penalties.into_iter().filter_map(|(on, word)| on.then_some(word)));
         words.push(match params.draw {
             Draw::Gumbel => "Gumbel draw".to_owned(),
             Draw::InverseCdf => "inverse CDF draw".to_owned(),
@@ -110,14 +113,23 @@ impl Page<'_> {
         };
         let mark = if drawn { '▶' } else { ' ' };
         let text = self.quoted(token.token, TEXT).map(|text| format!("{text:TEXT$} ")).unwrap_or_default();
-        let (logit, rank) = (number(token.logit.into(), 9), token.rank + 1);
+        let edited = self.edited(token);
+        let (logit, rank) = (number(edited.unwrap_or(token.logit.into()), 9), token.rank + 1);
         let (chance, before) = (percent(token.probability), percent(token.mass_before));
         let line = format!("{mark}{rank:>5} {text}{:>7} {logit:>9} {chance:>9} {before:>9}  ", token.token);
         let end = match token.lot {
             Some(lot) => self.lot(lot, token.probability),
             None => format!("removed: {}", self.why_removed(token)),
         };
-        writeln!(f, "{style}{line}{end}{style:#}")
+        let was = edited.map(|_| format!("  logit was {}", number(token.logit.into(), 9))).unwrap_or_default();
+        writeln!(f, "{style}{line}{end}{was}{style:#}")
+    }
+
+    /// The logit after penalties and bias, where they changed it.
+    fn edited(&self, token: &ExplainedToken) -> Option<f64> {
+        let temperature = if self.greedy() { GREEDY_TEMPERATURE } else { self.params.temperature };
+        let inverse = 1.0 / temperature as f32;
+        (token.scaled != token.logit * inverse).then(|| f64::from(token.scaled) / f64::from(inverse))
     }
 
     fn lot(&self, lot: Lot, probability: f64) -> String {
@@ -132,6 +144,9 @@ impl Page<'_> {
         let params = self.params;
         match token.fate {
             Fate::Kept => String::new(),
+            Fate::TopP if params.filter_order == FilterOrder::MinPFirst => {
+                format!("better ones among what is left hold top_p {}", params.top_p)
+            }
             Fate::TopP => format!("{} before it > top_p {}", beside(token.mass_before, params.top_p), params.top_p),
             Fate::TopK => format!("rank {} > top_k {}", token.rank + 1, params.top_k),
             Fate::MinP => {

@@ -2,8 +2,9 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use half::{bf16, f16};
 use safetensors::{Dtype, tensor::TensorView};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -76,6 +77,21 @@ impl Tensor {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Self { name: name.to_owned(), dtype: Dtype::F32, shape: shape.to_vec(), bytes }
     }
+
+    pub fn f16(name: &str, shape: &[usize], values: &[f16]) -> Self {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self { name: name.to_owned(), dtype: Dtype::F16, shape: shape.to_vec(), bytes }
+    }
+
+    pub fn bf16(name: &str, shape: &[usize], values: &[bf16]) -> Self {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self { name: name.to_owned(), dtype: Dtype::BF16, shape: shape.to_vec(), bytes }
+    }
+
+    pub fn words(name: &str, dtype: Dtype, shape: &[usize], words: &[u32]) -> Self {
+        let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        Self { name: name.to_owned(), dtype, shape: shape.to_vec(), bytes }
+    }
 }
 
 /// The bytes of a file with these tensors.
@@ -97,4 +113,23 @@ pub fn noise(count: usize, seed: u64) -> Vec<f32> {
 /// The replies of `klero draw`.
 pub fn replies(ran: &Ran) -> Vec<Value> {
     ran.stdout.lines().map(|line| serde_json::from_str(line).expect("every reply is JSON")).collect()
+}
+
+/// Runs requests over tensors, with more flags.
+pub fn draw(name: &str, tensors: &[Tensor], requests: &[Value], flags: &[&str]) -> Ran {
+    let lines: Vec<String> = requests.iter().map(Value::to_string).collect();
+    draw_lines(name, tensors, lines.join("\n").as_bytes(), flags)
+}
+
+/// The same of lines that need not be JSON.
+pub fn draw_lines(name: &str, tensors: &[Tensor], lines: &[u8], flags: &[&str]) -> Ran {
+    let folder = Folder::new(name);
+    let file = folder.write("t.safetensors", &safetensors(tensors));
+    klero_reading(&[&["draw", "--tensors", &file, "--requests", "-"], flags].concat(), lines)
+}
+
+/// The same reply but for its number.
+pub fn bare(mut reply: Value) -> Value {
+    reply["row"] = json!(0);
+    reply
 }

@@ -1,0 +1,68 @@
+//! What `--help` says after the list of arguments.
+
+pub const GENERATE_EXAMPLES: &str = "\
+The text goes to the standard output; the seed and the speed go to the standard error.
+Exit code: 0, 130 after Ctrl-C, 1 if something fails, 2 for arguments that make no sense.
+
+Examples:
+  klero generate -p 'The capital of France is'
+  klero generate -p 'Once upon a time' --temperature 0.8 --top-p 0.95 --seed 42 --max-tokens 60
+  klero generate -p 'Q: What is a lot?
+A:' --stop 'Q:' -m SmolLM2-135M-Instruct.Q4_1.gguf --threads 2";
+
+pub const DRAW_HELP: &str = "\
+A request is a JSON object on a line of its own (blank lines are skipped):
+  logits             name of a tensor [V], or [rows, V] with `row`
+  hidden, weights    instead of logits: tensor [D], or [rows, D] with `row`; and tensor [V, D] in
+                     F32, BF16 or F16, or GGUF blocks as U8 [V, bytes of a row]
+  weights_type       of such blocks: \"q8_0\" (the default), \"q4_0\", \"q4_k\", \"q5_k\" or \"q6_k\"
+  row                index into a two-dimensional tensor
+  position           required: the number of tokens before the one that is drawn
+  temperature, top_p, top_k, min_p, filter_order, repetition_penalty, frequency_penalty,
+  presence_penalty, seed, draw, top_logprobs, raw_logprobs, kept_ids, confidence
+                     sampling parameters; seed is an integer or the same as text, draw is \"gumbel\"
+                     (the default) or \"inverse_cdf\", filter_order \"top_p_first\" (the default) or
+                     \"min_p_first\"; the last three are true or false
+  prompt_ids, output_ids
+                     the text so far, for the penalties: arrays of ids, each as often as it stands
+                     there; ids beyond the vocabulary change nothing
+  logit_bias         {\"5\": -1.5}: what is added to the logit of an id
+  banned             array of ids that may not be drawn
+  allowed            array of the only ids that may be drawn, or instead of it
+  allowed_bitmask    name of an I32 or U32 tensor [ceil(V / 32)], or [rows, ceil(V / 32)] with
+                     `row`: bit id % 32 of word id / 32 is set where an id may be drawn
+  ids                array of ids whose logprobs are told as logprobs_of
+  samples            1..=1024: draw so many tokens, each with a seed of its own
+  stream             \"target\" (the default) or \"mtp\"
+  vocabulary         valid ids, where tensors are padded
+  verify             {\"draft_token\": 5} with one of \"draft_logprobs\": \"name\" (a tensor [V], or
+                     [rows, V] with a `row` here), \"one_hot\": true, \"coupled\": true; with the first
+                     two optionally `delta`. Or \"draft_tokens\": [5, 9, ...], k ids: then logits or
+                     hidden have k + 1 rows, draft_logprobs k, an allowed_bitmask k + 1 (or one for
+                     all), and there is no `row`
+Tensors of logits, hidden states and logprobs may be F32, F16 or BF16.
+
+Each request gives a JSON line, in order: row (the request's number, from 0), status, token,
+logprob, kept, log_normalizer, seed (as text), position; with verify also accepted,
+accept_probability and draft_logprob; raw_logprob, top_logprobs, logprobs_of, kept_ids and
+confidence (entropy, largest, smaller) where asked for. With samples this is told of the first, and
+samples holds token, logprob and seed of each. With draft_tokens it is told of the token after
+those accepted; accepted is their number, tokens they and that token, outcomes what is known of
+each. A logprob of minus infinity is null. Status is \"ok\"; \"nan\", \"infinite\" or \"empty\" for
+tensors that no token can be drawn from; or \"invalid\" for a bad request. If not ok, `error` says
+why and the token is null.
+
+Exit code: 0; 1 if any request was invalid (each is named with its line number on the standard
+error, the others still run) or a file cannot be read. Bad numbers in tensors are results, not
+invalid requests.
+
+Examples:
+  klero draw --tensors step.safetensors --requests requests.jsonl
+  echo '{\"logits\":\"row-17\",\"top_p\":0.9,\"seed\":42,\"position\":9}' |
+    klero draw --tensors step.safetensors --requests - --blacklist 0,2";
+
+pub const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  klero explain -p 'The capital of France is' --temperature 0.8 --top-p 0.9 --seed 42
+  klero explain -p 'Once upon a' --draw inverse_cdf --shown 20
+  klero explain --tensors step.safetensors --logits row-17 --position 9 --seed 42";
