@@ -2,7 +2,7 @@
 //!
 //! From final hidden states and LM-head weights ([`FusedHead`]), or from ready logits ([`Logits`]), and each row's
 //! parameters, it returns the token: exactly from the requested distribution, reproducible from `(seed, position)`
-//! alone, and the same whatever the batch, the thread count and the tile.
+//! alone, and the same whatever the batch, the thread count, the tile and the shards.
 //!
 //! ```
 //! use klero::{FusedHead, Row, SamplingParams, Weights};
@@ -24,13 +24,16 @@
 //! What exactly is computed is written down in `docs/law.md`; how the code is laid out, in `docs/architecture.md`. In
 //! short:
 //!
-//! - Temperature, then top-p on the full distribution, then top-k, then min-p ([`SamplingParams`]).
+//! - Penalties, bias and masks ([`Edits`], [`Policy`]); then temperature, top-p on the full distribution, top-k and min-p
+//!   ([`SamplingParams`]).
 //! - Two exact draws: Gumbel noise keyed by (seed, position, id), or the inverse CDF ([`Draw`]).
 //! - Every sum that decides is a sum of integers, and every exponential and logarithm is the library's own ([`math`]), so
 //!   equal logits give equal tokens everywhere.
 //! - Processed and raw logprobs, the kept count and the log-normaliser come with the token ([`Outcome`]).
-//! - Drafted tokens are verified by rejection ([`Draft`]).
-//! - One draw can be taken apart for a person ([`Logits::explain`]).
+//! - Drafted tokens are verified by rejection, or share the row's noise ([`Draft`], [`Speculation`]).
+//! - From one set of rows come tokens, outcomes, samples, prompt logprobs ([`Batch`]); a vocabulary may be cut into shards,
+//!   which are merged to the same bits ([`ShardStep`]).
+//! - One draw can be taken apart for a person ([`Batch::explain`]).
 //!
 //! Work runs on the current rayon pool; `pool.install(|| head.draw(…))` chooses another.
 
