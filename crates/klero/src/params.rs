@@ -203,43 +203,13 @@ impl SamplingParams {
     /// # Errors
     /// The first field that breaks its rule.
     pub fn check(&self) -> Result<Sampling, ParamError> {
-        let refuse = |field, value: String, rule| Err(ParamError { field, value, rule });
-        let temperature = self.temperature as f32;
-        if !(self.temperature >= 0.0 && temperature.is_finite()) {
-            return refuse("temperature", self.temperature.to_string(), "a finite number that is at least 0");
-        }
-        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            let rule = "in (0, 1]: to keep only the best token use a small value or top_k 1";
-            return refuse("top_p", self.top_p.to_string(), rule);
-        }
-        if !(self.top_k == -1 || (1..=i64::from(i32::MAX)).contains(&self.top_k)) {
-            let rule = "−1 (off) or 1..=2147483647: use −1 to turn it off";
-            return refuse("top_k", self.top_k.to_string(), rule);
-        }
-        if !(self.min_p >= 0.0 && self.min_p < 1.0) {
-            return refuse("min_p", self.min_p.to_string(), "in [0, 1): use 0 to turn it off");
-        }
-        let penalties = Penalties {
-            repetition: self.repetition_penalty as f32,
-            frequency: self.frequency_penalty as f32,
-            presence: self.presence_penalty as f32,
-        };
-        if !(penalties.repetition > 0.0 && penalties.repetition.is_finite()) {
-            let rule = "a finite number above 0 (in f32): use 1 to turn it off";
-            return refuse("repetition_penalty", self.repetition_penalty.to_string(), rule);
-        }
-        let rule = "a finite number (in f32)";
-        if !penalties.frequency.is_finite() {
-            return refuse("frequency_penalty", self.frequency_penalty.to_string(), rule);
-        }
-        if !penalties.presence.is_finite() {
-            return refuse("presence_penalty", self.presence_penalty.to_string(), rule);
-        }
+        self.check_distribution()?;
+        let penalties = self.checked_penalties()?;
         if self.top_logprobs > MAX_TOP_LOGPROBS {
-            return refuse("top_logprobs", self.top_logprobs.to_string(), "0..=1000");
+            return refuse("top_logprobs", self.top_logprobs, "0..=1000");
         }
         let checked = Sampling {
-            inverse_temperature: 1.0 / temperature,
+            inverse_temperature: 1.0 / self.temperature as f32,
             top_p: self.top_p as f32,
             top_k: usize::try_from(self.top_k).ok(),
             min_p: self.min_p as f32,
@@ -258,6 +228,47 @@ impl SamplingParams {
         }
         Ok(checked)
     }
+
+    /// Checks temperature and filters.
+    fn check_distribution(&self) -> Result<(), ParamError> {
+        if !(self.temperature >= 0.0 && (self.temperature as f32).is_finite()) {
+            return refuse("temperature", self.temperature, "a finite number that is at least 0");
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return refuse("top_p", self.top_p, "in (0, 1]: to keep only the best token use a small value or top_k 1");
+        }
+        if !(self.top_k == -1 || (1..=i64::from(i32::MAX)).contains(&self.top_k)) {
+            return refuse("top_k", self.top_k, "−1 (off) or 1..=2147483647: use −1 to turn it off");
+        }
+        if !(self.min_p >= 0.0 && self.min_p < 1.0) {
+            return refuse("min_p", self.min_p, "in [0, 1): use 0 to turn it off");
+        }
+        Ok(())
+    }
+
+    fn checked_penalties(&self) -> Result<Penalties, ParamError> {
+        let penalties = Penalties {
+            repetition: self.repetition_penalty as f32,
+            frequency: self.frequency_penalty as f32,
+            presence: self.presence_penalty as f32,
+        };
+        if !(penalties.repetition > 0.0 && penalties.repetition.is_finite()) {
+            let rule = "a finite number above 0 (in f32): use 1 to turn it off";
+            return refuse("repetition_penalty", self.repetition_penalty, rule);
+        }
+        let rule = "a finite number (in f32)";
+        if !penalties.frequency.is_finite() {
+            return refuse("frequency_penalty", self.frequency_penalty, rule);
+        }
+        if !penalties.presence.is_finite() {
+            return refuse("presence_penalty", self.presence_penalty, rule);
+        }
+        Ok(penalties)
+    }
+}
+
+fn refuse<T>(field: &'static str, value: impl fmt::Display, rule: &'static str) -> Result<T, ParamError> {
+    Err(ParamError { field, value: value.to_string(), rule })
 }
 
 fn random_seed() -> u64 {

@@ -32,14 +32,16 @@ pub(crate) async fn draw_lots(call: &Call<'_>, found: &[Surveyed<'_>], kept: &[K
         .iter()
         .zip(kept)
         .zip(lots)
-        .map(|((found, kept), ((lot, accept), residual))| Drawing { found, kept, lot, accept, residual, known: vec![] })
+        .map(|((found, kept), ((lot, accept), residual))| Drawing::new(found, kept, lot, accept, residual))
         .collect();
-    look_up_all(call, &mut rows, Drawing::wants_for_token).await?;
+    let wanted = rows.iter().map(Drawing::wants_for_token).collect();
+    look_up_all(call, &mut rows, wanted).await?;
     let tokens: Vec<u32> = rows.iter().map(Drawing::token).collect();
     if call.bare {
         return Ok(tokens.into_iter().map(|token| Drawn { token, outcome: None }).collect());
     }
-    look_up_all(call, &mut rows, |row| row.wants_for_outcome(row.token())).await?;
+    let wanted = rows.iter().zip(&tokens).map(|(row, token)| row.wants_for_outcome(*token)).collect();
+    look_up_all(call, &mut rows, wanted).await?;
     let reports: Vec<Report> =
         rows.iter().zip(&tokens).map(|(row, token)| Report::new(row.found, row.x(*token))).collect();
     kept::visit(call, found, kept, &reports).await?;
@@ -47,12 +49,7 @@ pub(crate) async fn draw_lots(call: &Call<'_>, found: &[Surveyed<'_>], kept: &[K
     Ok(drawn.map(|((row, token), report)| Drawn { token, outcome: Some(row.outcome(token, &report)) }).collect())
 }
 
-async fn look_up_all<'r>(
-    call: &Call<'_>,
-    rows: &mut [Drawing<'r>],
-    wants: impl Fn(&Drawing<'r>) -> Vec<Wanted>,
-) -> Result<(), Error> {
-    let wanted: Vec<Vec<Wanted>> = rows.iter().map(wants).collect();
+async fn look_up_all(call: &Call<'_>, rows: &mut [Drawing<'_>], wanted: Vec<Vec<Wanted>>) -> Result<(), Error> {
     let all: Vec<&Wanted> = wanted.iter().flatten().collect();
     look_up(call, &all).await?;
     for (row, wanted) in rows.iter_mut().zip(wanted) {
@@ -69,20 +66,32 @@ struct Drawing<'r> {
     /// The probability of acceptance by rejection.
     accept: f64,
     residual: Option<ResidualWeights<'r>>,
+    /// The block in which a CDF has its hit, the weight before it and what the running weight must exceed.
+    hit: Option<(usize, u64, u64)>,
     /// The logits looked up so far.
     known: Vec<Wanted>,
 }
 
-impl Drawing<'_> {
+impl<'r> Drawing<'r> {
+    fn new(
+        found: &'r Surveyed<'r>,
+        kept: &'r Kept,
+        lot: &'r Lot<'r>,
+        accept: f64,
+        residual: Option<ResidualWeights<'r>>,
+    ) -> Self {
+        let hit = match (lot, &residual) {
+            (Lot::Cdf(weights), _) => Some(weights.find(found.plan.fresh)),
+            (_, Some(residual)) => Some(residual.blocks.find(found.plan.residual)),
+            _ => None,
+        };
+        Self { found, kept, lot, accept, residual, hit, known: Vec::new() }
+    }
+
     /// The block in which a CDF has its hit, and the drafted id.
     fn wants_for_token(&self) -> Vec<Wanted> {
         let plan = self.found.plan;
-        let hit = match (self.lot, &self.residual) {
-            (Lot::Cdf(weights), _) => Some(weights.find(plan.fresh)),
-            (_, Some(residual)) => Some(residual.blocks.find(plan.residual)),
-            _ => None,
-        };
-        let mut wanted: Vec<Wanted> = hit.into_iter().map(|(block, ..)| Wanted::block(plan, block)).collect();
+        let mut wanted: Vec<Wanted> = self.hit.into_iter().map(|(block, ..)| Wanted::block(plan, block)).collect();
         // An id is wanted once, so that a block is found whole.
         let missing = |id: &u32| !self.knows(*id) && !wanted.iter().any(|wanted| wanted.holds(*id));
         let drafted = plan.drafted().filter(missing).map(|id| Wanted::id(plan, id));
@@ -124,11 +133,10 @@ impl Drawing<'_> {
 
     /// The token drawn, or accepted.
     fn token(&self) -> u32 {
-        let plan = self.found.plan;
         match self.lot {
             Lot::Raced(winner) => *winner,
             Lot::Race(race) => race.winner(),
-            Lot::Cdf(weights) => self.locate(weights.find(plan.fresh), |_, x| weights.of_ids(x)),
+            Lot::Cdf(weights) => self.locate(|_, x| weights.of_ids(x)),
             Lot::Verify(verify) => self.accepted(verify).unwrap_or_else(|| self.replacement(verify)),
         }
     }
@@ -142,16 +150,14 @@ impl Drawing<'_> {
     fn replacement(&self, verify: &Verify) -> u32 {
         match (verify.winner(), &self.residual) {
             (Some(winner), _) => winner,
-            (None, Some(weights)) => {
-                self.locate(weights.blocks.find(self.found.plan.residual), |block, x| weights.of_ids(block, x))
-            }
+            (None, Some(weights)) => self.locate(|block, x| weights.of_ids(block, x)),
             (None, None) => self.found.best[0].id(),
         }
     }
 
     /// The first id, in vocabulary order, whose running weight exceeds u · total: by blocks, then inside the block.
-    fn locate(&self, hit: (usize, u64, u64), of_ids: impl Fn(usize, &Block) -> [u64; BLOCK]) -> u32 {
-        let (block, before, target) = hit;
+    fn locate(&self, of_ids: impl Fn(usize, &Block) -> [u64; BLOCK]) -> u32 {
+        let (block, before, target) = self.hit.expect("a CDF has a hit");
         let x = self.kept.x(self.found.plan, block, &self.logits((block * BLOCK) as u32));
         (block * BLOCK + cdf::find_in_block(&x, &of_ids(block, &x), before, target)) as u32
     }
