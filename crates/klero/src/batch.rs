@@ -152,7 +152,7 @@ impl<'a> Batch<'a> {
     ) -> Result<ShardStep<'a, T>, Error> {
         self.expect(rows.len())?;
         self.check_policy(shard.vocabulary)?;
-        let part = Part::new(shard, self.vocabulary, rows.len())?;
+        let part = Part::new(shard, self.vocabulary, rows)?;
         let rows = numbered(rows);
         ShardStep::begin(part, move |exchange, ids| async move {
             let tiles = ShardTiles { tiles: &*self.tiles, ids };

@@ -2,13 +2,15 @@
 //!
 //! Every shard runs the same draw over its own ids. Where the draw needs to know what the others hold, it stops with a
 //! message; once the messages of all shards are there it goes on. All shards arrive at the same outcomes, bit for bit those
-//! of a single one. What a message holds follows from what the rows ask for: 8 bytes a row for a Gumbel draw whose token
+//! of a single one. They must be asked for the same rows, seeds included (a random seed is another one on each shard), and a
+//! message says so if they are not. What a message holds follows from what the rows ask for: 8 bytes a row for a Gumbel draw whose token
 //! alone is wanted, the pairs (m, S) of its blocks where sums decide or logprobs are wanted, and the best ids where filters
 //! are set. As a rule there are one or two rounds; a flat row under top-p takes more.
 
 use crate::engine::exchange::{Exchange, Mailbox, Messages};
+use crate::hash::splitmix64;
 use crate::mass::BLOCK;
-use crate::{Error, MAX_VOCABULARY, Outcome, RowError};
+use crate::{Error, MAX_VOCABULARY, Outcome, Row, RowError};
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -129,8 +131,7 @@ impl<'a, T> ShardDraw<'a, T> {
         match self.draw.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(outcomes) => Ok(ShardStep::Done(outcomes?)),
             Poll::Pending => {
-                self.message = self.part.header().to_vec();
-                self.message.extend(self.mailbox.take().expect("a draw that waits has left a message"));
+                self.message = self.part.seal(&self.mailbox.take().expect("a draw that waits has left a message"));
                 self.part.round += 1;
                 Ok(ShardStep::Exchange(self))
             }
@@ -145,19 +146,42 @@ impl<T> std::fmt::Debug for ShardDraw<'_, T> {
 }
 
 /// What a shard says of itself at the head of each message.
+#[derive(Clone)]
 pub(crate) struct Part {
     ids: Range<usize>,
     vocabulary: usize,
     rows: usize,
+    /// A fingerprint of what the rows ask for, which must be the same on every shard.
+    asked: u64,
     round: u64,
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"klero\0\0\x01");
-const HEADER: usize = 6 * 8;
+/// Bytes of the checksum, and of what stands before the body with it.
+const CHECKSUM: usize = 8;
+const HEADER: usize = CHECKSUM + 7 * 8;
+
+/// A checksum: shards trust each other, but not the wire between them.
+fn checksum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
+    words.fold(bytes.len() as u64, |sum, word| splitmix64(sum ^ word))
+}
+
+/// A hash of the rows' parameters, seeds and positions.
+fn fingerprint(rows: &[Row]) -> u64 {
+    let asked = rows.iter().map(|row| {
+        let draft = row.draft.map(|draft| (draft.token, std::mem::discriminant(&draft.proposal)));
+        format!("{:?} {} {:?} {:?} {draft:?} {:?}", row.sampling, row.position, row.stream, row.vocabulary, row.ids)
+    });
+    asked.fold(0, |sum, row| splitmix64(sum ^ checksum(row.as_bytes())))
+}
 
 impl Part {
     /// A shard of `width` ids.
-    pub(crate) fn new(shard: Shard, width: usize, rows: usize) -> Result<Self, Error> {
+    pub(crate) fn new(shard: Shard, width: usize, rows: &[Row]) -> Result<Self, Error> {
         let Shard { first, vocabulary } = shard;
         if vocabulary > MAX_VOCABULARY {
             return Err(Error::Vocabulary(vocabulary));
@@ -167,16 +191,20 @@ impl Part {
             let rule = "shards must begin and end at multiples of 64, the last at the vocabulary";
             return Err(Error::Shards(format!("ids {first}..{end} of a vocabulary of {vocabulary}: {rule}")));
         }
-        Ok(Self { ids: first..end, vocabulary, rows, round: 0 })
+        Ok(Self { ids: first..end, vocabulary, rows: rows.len(), asked: fingerprint(rows), round: 0 })
     }
 
-    fn header(&self) -> [u8; HEADER] {
+    /// The message with this body: a checksum, what the shard says of itself, the body.
+    fn seal(&self, body: &[u8]) -> Vec<u8> {
         let numbers = [self.ids.start, self.ids.end, self.vocabulary, self.rows].map(|number| number as u64);
-        let mut header = [0; HEADER];
-        for (bytes, number) in header.chunks_exact_mut(8).zip([MAGIC, self.round].into_iter().chain(numbers)) {
-            bytes.copy_from_slice(&number.to_le_bytes());
+        let mut message = vec![0; CHECKSUM];
+        for number in [MAGIC, self.round, self.asked].into_iter().chain(numbers) {
+            message.extend_from_slice(&number.to_le_bytes());
         }
-        header
+        message.extend_from_slice(body);
+        let sum = checksum(&message[CHECKSUM..]);
+        message[..CHECKSUM].copy_from_slice(&sum.to_le_bytes());
+        message
     }
 
     /// The bodies of the other shards' messages, each with its ids, after a look at all headers.
@@ -202,16 +230,85 @@ impl Part {
         let header = message.get(..HEADER).ok_or_else(|| wrong("too short"))?;
         let mut numbers = header.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
         let mut next = || numbers.next().unwrap_or_default();
-        if next() != MAGIC {
+        let (sum, magic) = (next(), next());
+        if magic != MAGIC {
             return Err(wrong("not one of this version"));
         }
-        let (round, start, end) = (next() + 1, next() as usize, next() as usize);
+        if sum != checksum(&message[CHECKSUM..]) {
+            return Err(wrong("damaged: its checksum does not hold"));
+        }
+        let (round, asked, start, end) = (next().wrapping_add(1), next(), next() as usize, next() as usize);
         if (round, next() as usize, next() as usize) != (self.round, self.vocabulary, self.rows) {
             return Err(wrong("of another round, vocabulary or number of rows"));
+        }
+        if asked != self.asked {
+            return Err(wrong("for rows with other parameters, seeds or positions"));
         }
         if start > end || end > self.vocabulary || !start.is_multiple_of(BLOCK) {
             return Err(wrong("of a shard that cannot be"));
         }
         Ok(start..end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Draft, Draw, Logits, SamplingParams};
+
+    /// Bodies that no shard can have written, under checksums that hold, in any round and for rows of every kind: an error or
+    /// some outcome, never a panic or a draw without end.
+    #[test]
+    fn damaged_messages_end_in_an_error_or_an_outcome() {
+        let vocabulary = 64 * 20;
+        let mut state = 41;
+        let mut below = |n: usize| {
+            state = splitmix64(state);
+            (state % n as u64) as usize
+        };
+        let logits: Vec<f32> = (0..vocabulary).map(|_| below(1000) as f32 * 5e-4).collect();
+        let (low, high) = logits.split_at(64 * 7);
+        let (mut refused, mut drawn) = (0, 0);
+        for round in 0..6000u64 {
+            let bit = |bit: u64| round >> bit & 1 == 1;
+            let params = SamplingParams {
+                seed: Some(round),
+                top_p: if bit(0) { 0.9 } else { 1.0 },
+                top_k: if bit(1) { 20 } else { -1 },
+                draw: if bit(2) { Draw::InverseCdf } else { Draw::Gumbel },
+                kept_ids: bit(3),
+                confidence: bit(4),
+                raw_logprobs: bit(5),
+                top_logprobs: if bit(6) { 5 } else { 0 },
+                ..Default::default()
+            };
+            let draft = bit(7).then_some(Draft::one_hot(3));
+            let rows = [Row { draft, ..Row::new(params.check().unwrap(), 5) }];
+            let parts = [(low, 0), (high, low.len())].map(|(part, first)| {
+                let batch = Logits::new(part, 1, part.len()).unwrap().batch();
+                batch.shard(Shard { first, vocabulary }, &rows).unwrap()
+            });
+            let [mut one, mut other] = parts;
+            let ended = loop {
+                let (Some(own), Some(message)) = (one.message(), other.message()) else { break true };
+                let (own, sound) = (own.to_vec(), message.to_vec());
+                let mut body = sound[HEADER..].to_vec();
+                for _ in 0..if body.is_empty() { 0 } else { below(4) } {
+                    let place = below(body.len());
+                    body[place] = [0, 0xFF, below(256) as u8][below(3)];
+                }
+                let damaged = match &other {
+                    ShardStep::Exchange(draw) => Part { round: draw.part.round - 1, ..draw.part.clone() }.seal(&body),
+                    ShardStep::Done(_) => break true,
+                };
+                match (one.merge(&[own.clone(), damaged]), other.merge(&[own, sound])) {
+                    (Ok(next), Ok(partner)) => (one, other) = (next, partner),
+                    (Err(Error::Shards(_)), _) | (_, Err(Error::Shards(_))) => break false,
+                    other => panic!("{other:?}"),
+                }
+            };
+            *(if ended { &mut drawn } else { &mut refused }) += 1;
+        }
+        assert!(refused > 500 && drawn > 500, "{refused} refused, {drawn} drawn");
     }
 }

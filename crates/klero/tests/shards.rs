@@ -216,9 +216,13 @@ fn shards_that_do_not_fit_are_refused() {
     assert!(refused(low(), &[own.clone(), message(begin(128..192, 192).unwrap())]).contains("another"));
     assert!(refused(low(), &[own.clone(), b"hello".to_vec()]).contains("too short"));
     assert!(refused(low(), &[own.clone(), vec![7; 400]]).contains("version"));
+    let elsewhere = Row { position: 1, ..rows[0] };
+    let moved = Logits::new(&values[128..], 1, 128).unwrap().batch();
+    let moved = message(moved.shard(Shard { first: 128, vocabulary: 256 }, &[elsewhere]).unwrap());
+    assert!(refused(low(), &[own.clone(), moved]).contains("other parameters, seeds or positions"));
     let both = [message(begin(0..64, 256).unwrap()), message(begin(64..256, 256).unwrap())];
     assert!(refused(low(), &both).contains("own message is missing"));
-    // Cut short, or with any byte of the header or of the body changed: an error or another result, never a panic.
+    // Cut short, or with any byte changed.
     for length in 0..other.len() {
         refused(low(), &[own.clone(), other[..length].to_vec()]);
     }
@@ -229,7 +233,9 @@ fn shards_that_do_not_fit_are_refused() {
             let place = rng.below(damaged.len());
             damaged[place] = rng.bits() as u8;
         }
-        let _ = low().merge(&[own.clone(), damaged]);
+        if damaged != other {
+            refused(low(), &[own.clone(), damaged]);
+        }
     }
 }
 

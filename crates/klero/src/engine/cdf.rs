@@ -37,17 +37,18 @@ impl<'r> BlockWeights<'r> {
         self.weights.set(block, weights.iter().sum());
     }
 
-    /// The block of the hit, the weight before it, and ⌊u · total⌋, which the running weight must exceed.
-    pub(crate) fn find(&self, z: u64) -> (usize, u64, u64) {
+    /// The block of the hit, the weight before it, and ⌊u · total⌋, which the running weight must exceed. There is one: u · total
+    /// is below the total, and the greatest id alone makes that positive. (None if a shard sent weights that are not so.)
+    pub(crate) fn find(&self, z: u64) -> Option<(usize, u64, u64)> {
         let target = mass::target(z, self.weights.iter().sum());
         let mut before = 0;
         for (block, weight) in self.weights.iter().enumerate() {
             if before + weight > target {
-                return (block, before, target);
+                return Some((block, before, target));
             }
             before += weight;
         }
-        unreachable!("u · total is below a positive total, and the greatest id alone makes it positive")
+        None
     }
 }
 
@@ -75,16 +76,16 @@ impl KeptVisit for BlockWeights<'_> {
 }
 
 /// The hit inside a block; where rounding leaves it without one, its last id with a positive weight, or if none has,
-/// its last kept id.
-pub(crate) fn find_in_block(x: &Block, weights: &[u64; BLOCK], before: u64, target: u64) -> usize {
+/// its last kept id. A block with a positive weight has one.
+pub(crate) fn find_in_block(x: &Block, weights: &[u64; BLOCK], before: u64, target: u64) -> Option<usize> {
     let mut running = before;
     let hit = weights.iter().position(|weight| {
-        running += weight;
+        // Saturating for the sake of weights that follow from what a shard made up; true ones end at 2^63.
+        running = running.saturating_add(*weight);
         running > target
     });
     hit.or_else(|| weights.iter().rposition(|weight| *weight > 0))
         .or_else(|| x.iter().rposition(|x| *x > f32::NEG_INFINITY))
-        .expect("a block with a positive mass has a kept id")
 }
 
 #[cfg(test)]
@@ -98,9 +99,9 @@ mod tests {
         let mut weights = [0; BLOCK];
         (x[3], x[9], x[12]) = (0.0, 0.0, -50.0);
         (weights[3], weights[9]) = (5, 6);
-        assert_eq!(find_in_block(&x, &weights, 100, 104), 3);
-        assert_eq!(find_in_block(&x, &weights, 100, 105), 9);
-        assert_eq!(find_in_block(&x, &weights, 100, 111), 9);
-        assert_eq!(find_in_block(&x, &[0; BLOCK], 100, 100), 12);
+        assert_eq!(find_in_block(&x, &weights, 100, 104), Some(3));
+        assert_eq!(find_in_block(&x, &weights, 100, 105), Some(9));
+        assert_eq!(find_in_block(&x, &weights, 100, 111), Some(9));
+        assert_eq!(find_in_block(&x, &[0; BLOCK], 100, 100), Some(12));
     }
 }

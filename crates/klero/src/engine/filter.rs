@@ -113,6 +113,8 @@ impl<'r> Walk<'r> {
             (self.before, self.rank, self.passed, self.ended) = (0, 0, Place::FIRST, false);
             self.go(&self.found.best);
         }
+        // Behind the last place there is nothing, whatever number of ids a shard has claimed.
+        self.ended |= self.passed >= Place::END;
         if !self.ended {
             let weightless = Place::at_depth(WEIGHTLESS);
             let end = if self.passed < weightless { weightless } else { Place::END };
@@ -136,8 +138,9 @@ impl<'r> Walk<'r> {
     }
 
     fn step(&mut self, weight: u64, count: usize, passed: Place) {
-        self.before += weight;
-        self.rank += count;
+        // Saturating for the sake of sums that a shard has made up; true ones end at 2^63.
+        self.before = self.before.saturating_add(weight);
+        self.rank = self.rank.saturating_add(count);
         self.passed = passed;
         self.ended = self.rank == self.found.present || self.rank >= self.top_k;
     }
@@ -148,8 +151,9 @@ impl<'r> Walk<'r> {
 
     fn search(&self) -> Search<'r> {
         let range = self.range.clone();
-        let bits = u128::BITS - (range.end.0 - range.start.0).leading_zeros();
-        let (shift, listed) = (bits.saturating_sub(BUCKET_BITS), self.crowd <= LISTED);
+        let length = range.end.0 - range.start.0;
+        let bits = u128::BITS - length.leading_zeros();
+        let (shift, listed) = (bits.saturating_sub(BUCKET_BITS), self.crowd <= LISTED || length <= LISTED as u128);
         let gathered = Mutex::new(Gathered::new(listed));
         Search { plan: self.found.plan, max: self.found.max, range, shift, listed, gathered }
     }
@@ -174,8 +178,8 @@ impl<'r> Walk<'r> {
     fn over_buckets<'b>(&mut self, buckets: &'b [Bucket]) -> Option<&'b Bucket> {
         for bucket in buckets {
             let last = Place(bucket.range.end.0 - 1);
-            let may_cut = self.before + bucket.weight > self.limit
-                || self.rank + bucket.count > self.top_k
+            let may_cut = self.before.saturating_add(bucket.weight) > self.limit
+                || self.rank.saturating_add(bucket.count) > self.top_k
                 || self.below_min_p(last);
             if may_cut {
                 return Some(bucket);

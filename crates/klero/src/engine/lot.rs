@@ -12,8 +12,8 @@ use std::ops::Range;
 
 /// A row's lot.
 pub(crate) enum Lot<'r> {
-    /// The race was run in the survey.
-    Raced(u32),
+    /// The race was run in the survey; it has a winner, unless a shard sent none.
+    Raced(Option<u32>),
     Race(Race),
     Cdf(BlockWeights<'r>),
     Verify(Verify<'r>),

@@ -36,7 +36,7 @@ pub(crate) async fn draw_lots(call: &Call<'_>, found: &[Surveyed<'_>], kept: &[K
         .collect();
     let wanted = rows.iter().map(Drawing::wants_for_token).collect();
     look_up_all(call, &mut rows, wanted).await?;
-    let tokens: Vec<u32> = rows.iter().map(Drawing::token).collect();
+    let tokens: Vec<u32> = rows.iter().map(Drawing::checked_token).collect::<Result<_, _>>()?;
     if call.bare {
         return Ok(tokens.into_iter().map(|token| Drawn { token, outcome: None }).collect());
     }
@@ -81,8 +81,8 @@ impl<'r> Drawing<'r> {
         residual: Option<ResidualWeights<'r>>,
     ) -> Self {
         let hit = match (lot, &residual) {
-            (Lot::Cdf(weights), _) => Some(weights.find(found.plan.fresh)),
-            (_, Some(residual)) => Some(residual.blocks.find(found.plan.residual)),
+            (Lot::Cdf(weights), _) => weights.find(found.plan.fresh),
+            (_, Some(residual)) => residual.blocks.find(found.plan.residual),
             _ => None,
         };
         Self { found, kept, lot, accept, residual, hit, known: Vec::new() }
@@ -131,13 +131,19 @@ impl<'r> Drawing<'r> {
         })
     }
 
+    /// The token. Every sound row has one.
+    fn checked_token(&self) -> Result<u32, Error> {
+        let row = self.found.plan.row;
+        self.token().ok_or_else(|| Error::Shards(format!("they do not agree on row {row}, which has no token")))
+    }
+
     /// The token drawn, or accepted.
-    fn token(&self) -> u32 {
+    fn token(&self) -> Option<u32> {
         match self.lot {
             Lot::Raced(winner) => *winner,
             Lot::Race(race) => race.winner(),
             Lot::Cdf(weights) => self.locate(|_, x| weights.of_ids(x)),
-            Lot::Verify(verify) => self.accepted(verify).unwrap_or_else(|| self.replacement(verify)),
+            Lot::Verify(verify) => self.accepted(verify).or_else(|| self.replacement(verify)),
         }
     }
 
@@ -147,19 +153,20 @@ impl<'r> Drawing<'r> {
     }
 
     /// The token drawn from the residual; the best one where there is none.
-    fn replacement(&self, verify: &Verify) -> u32 {
+    fn replacement(&self, verify: &Verify) -> Option<u32> {
         match (verify.winner(), &self.residual) {
-            (Some(winner), _) => winner,
+            (Some(winner), _) => Some(winner),
             (None, Some(weights)) => self.locate(|block, x| weights.of_ids(block, x)),
-            (None, None) => self.found.best[0].id(),
+            (None, None) => self.found.best.first().map(|ranked| ranked.id()),
         }
     }
 
     /// The first id, in vocabulary order, whose running weight exceeds u · total: by blocks, then inside the block.
-    fn locate(&self, of_ids: impl Fn(usize, &Block) -> [u64; BLOCK]) -> u32 {
-        let (block, before, target) = self.hit.expect("a CDF has a hit");
+    fn locate(&self, of_ids: impl Fn(usize, &Block) -> [u64; BLOCK]) -> Option<u32> {
+        let (block, before, target) = self.hit?;
         let x = self.kept.x(self.found.plan, block, &self.logits((block * BLOCK) as u32));
-        (block * BLOCK + cdf::find_in_block(&x, &of_ids(block, &x), before, target)) as u32
+        let i = cdf::find_in_block(&x, &of_ids(block, &x), before, target)?;
+        Some((block * BLOCK + i) as u32)
     }
 
     /// The processed probability of an id.
@@ -193,7 +200,7 @@ impl<'r> Drawing<'r> {
     /// The best kept ids that are reported.
     fn best(&self) -> impl Iterator<Item = u32> {
         let wanted = self.found.plan.sampling.top_logprobs.min(self.kept.count);
-        self.found.best[..wanted].iter().map(|ranked| ranked.id())
+        self.found.best.iter().take(wanted).map(|ranked| ranked.id())
     }
 
     fn verification(&self, token: u32) -> Option<Verification> {

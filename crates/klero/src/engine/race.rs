@@ -19,9 +19,10 @@ impl Race {
         Self { z, best: AtomicU64::new(Racer::NONE.0) }
     }
 
-    /// The id that won. At least one id must have run.
-    pub(crate) fn winner(&self) -> u32 {
-        Racer(self.best.load(Relaxed)).id()
+    /// The id that won; None if none has run.
+    pub(crate) fn winner(&self) -> Option<u32> {
+        let best = Racer(self.best.load(Relaxed));
+        (best != Racer::NONE).then(|| best.id())
     }
 
     /// Runs the ids of a block whose x is greater than −∞.

@@ -42,8 +42,8 @@ pub(crate) struct Surveyed<'r> {
     pub present: usize,
     /// The best ids, best first.
     pub best: Vec<Ranked>,
-    /// The winner of the race, where it was run.
-    pub winner: Option<u32>,
+    /// The winner of the race, where one was run.
+    pub winner: Option<Option<u32>>,
     /// The unprocessed row, where asked for.
     pub raw: Option<Mass>,
 }
@@ -137,10 +137,8 @@ impl<'r> Survey<'r> {
             (usize::MAX, usize::MAX, present) => {
                 let best = self.top.sorted();
                 let mut blocks = self.pairs;
-                let (max, total) = match (blocks.is_empty(), best.first()) {
-                    (false, _) => to_masses(&mut blocks),
-                    (true, first) => (first.map_or(0.0, |ranked| ranked.x()), 0),
-                };
+                let most = best.first().map_or(f32::NEG_INFINITY, |ranked| ranked.x());
+                let (max, total) = to_masses(&mut blocks, most);
                 let raw = match &self.plan.forced {
                     Some(forced) => forced.raw,
                     None => self.plan.sampling.raw_logprobs.then(|| raw_mass(self.raw_pairs)),
@@ -154,16 +152,16 @@ impl<'r> Survey<'r> {
     }
 }
 
-/// Turns the pair of each block into its mass. Returns the greatest x and the total.
-fn to_masses(pairs: &mut Words) -> (f32, u64) {
+/// Turns the pair of each block into its mass. Returns the greatest x, of the blocks or `most`, and the total.
+fn to_masses(pairs: &mut Words, most: f32) -> (f32, u64) {
     let pair = Pair::from_bits;
-    let max = pairs.iter().map(|bits| pair(bits).max).fold(f32::NEG_INFINITY, f32::max);
+    let max = pairs.iter().map(|bits| pair(bits).max).fold(most, f32::max);
     pairs.change(|bits| pair(bits).mass(max));
     (max, pairs.iter().sum())
 }
 
 fn raw_mass(mut pairs: Words) -> Mass {
-    let (max, total) = to_masses(&mut pairs);
+    let (max, total) = to_masses(&mut pairs, f32::NEG_INFINITY);
     Mass { max, total }
 }
 

@@ -78,7 +78,7 @@ impl<'r> Verify<'r> {
 
     /// The winner of the residual's race; None where it has no ids or the draw is the inverse CDF.
     pub(crate) fn winner(&self) -> Option<u32> {
-        self.race.as_ref().filter(|_| self.largest() > 0.0).map(Race::winner)
+        self.race.as_ref().filter(|_| self.largest() > 0.0).and_then(Race::winner)
     }
 
     /// What weighs the residual for the inverse CDF, in place of the sums; None where it has no ids or the draw is a race.
@@ -189,7 +189,8 @@ impl ResidualWeights<'_> {
     /// The weight of each id of a block.
     pub(crate) fn of_ids(&self, block: usize, x: &Block) -> [u64; BLOCK] {
         let largest = self.verify.largest();
-        self.verify.residual(block, x).map(|rest| mass::units(rest / largest))
+        // No R is above the largest, unless a shard has made that up.
+        self.verify.residual(block, x).map(|rest| mass::units((rest / largest).min(1.0)))
     }
 }
 
