@@ -22,6 +22,8 @@ pub(crate) trait Block: Copy + Sync {
     const PARTS: usize;
     /// Whether the type has minima.
     const MINIMA: bool = false;
+    /// Whether the integers lie in a block as they are multiplied, with s = 1 and no minima: there is nothing to unpack.
+    const AS_STORED: bool = false;
 
     /// The scales.
     fn scales(&self) -> Scales;
@@ -128,6 +130,7 @@ impl BlockQ8_0 {
 
 impl Block for BlockQ8_0 {
     const PARTS: usize = 1;
+    const AS_STORED: bool = true;
 
     #[inline(always)]
     fn scales(&self) -> Scales {

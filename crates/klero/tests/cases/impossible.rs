@@ -35,7 +35,7 @@ fn an_id_without_probability_never_comes() {
     let ban = Edits { banned: Some(&banned), ..Default::default() };
     for draw in DRAWS {
         for (logits, edits) in [(&hole, Edits::default()), (&full, ban)] {
-            let found = counts(&[logits[0], logits[1], logits[2], logits[3]], 2_500_000, draw, edits);
+            let found = counts(&[logits[0], logits[1], logits[2], logits[3]], 25_000_000, draw, edits);
             assert_eq!(found[2], 0);
             assert_fits(&found, &[0.33, 0.34, 0.0, 0.33], &format!("{draw:?}"));
         }

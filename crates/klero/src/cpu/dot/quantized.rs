@@ -31,6 +31,9 @@ const LANES: usize = 8;
 /// Hidden states that share the unpacking of a weight row; their groups stay in the nearest cache.
 const TOGETHER: usize = 8;
 
+/// Hidden states up to which weights that need no unpacking are multiplied where they lie.
+const DIRECT: usize = 2;
+
 /// Hidden states as integers, each row in whole groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Quantized {
@@ -125,6 +128,14 @@ dot!(BlockQ8_0 BlockQ4_0 BlockQ4K BlockQ5K BlockQ6K);
 #[inline(always)]
 fn dot_rows<B: Block>(rows: &[B], hidden: &Quantized, wanted: &mut [Wanted]) {
     let Some(count) = wanted.first().map(|(_, out)| out.len()).filter(|count| *count > 0) else { return };
+    if B::AS_STORED && wanted.len() <= DIRECT {
+        for (n, out) in wanted {
+            for (row, out) in rows.chunks_exact(rows.len() / count).zip(out.iter_mut()) {
+                *out = dot_row(row, hidden.row(*n));
+            }
+        }
+        return;
+    }
     let mut group = Unpacked::ZERO;
     for wanted in wanted.chunks_mut(TOGETHER) {
         for (r, row) in rows.chunks_exact(rows.len() / count).enumerate() {
@@ -142,6 +153,38 @@ fn dot_rows<B: Block>(rows: &[B], hidden: &Quantized, wanted: &mut [Wanted]) {
                 out[r] = add_tree(lanes);
             }
         }
+    }
+}
+
+/// The dot product of one row of blocks that need no unpacking with one hidden state. Widening them to memory first pays only
+/// where several hidden states take them from there.
+#[inline(always)]
+fn dot_row<B: Block>(row: &[B], hidden: &[Group]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (groups, tail) = row.as_chunks::<LANES>();
+    for (blocks, hidden) in groups.iter().zip(hidden) {
+        add_blocks(&mut lanes, blocks, hidden);
+    }
+    if let Some(hidden) = hidden.get(groups.len()) {
+        add_blocks(&mut lanes, tail, hidden);
+    }
+    add_tree(lanes)
+}
+
+/// Adds up to eight blocks, each to its lane.
+#[inline(always)]
+fn add_blocks<B: Block>(lanes: &mut [f32; LANES], blocks: &[B], hidden: &Group) {
+    let (mut dots, mut d) = ([0i32; LANES], [f16::ZERO; LANES]);
+    for (b, (block, values)) in blocks.iter().zip(&hidden.values).enumerate() {
+        let mut integers = [[0; PART]];
+        block.integers(&mut integers);
+        for (q, h) in integers[0].iter().zip(values) {
+            dots[b] += i32::from(*q) * i32::from(*h);
+        }
+        d[b] = block.scales().d;
+    }
+    for b in 0..LANES {
+        lanes[b] = (d[b].widen() * hidden.scales[b]).mul_add(dots[b] as f32, lanes[b]);
     }
 }
 
@@ -221,12 +264,15 @@ mod tests {
         let cols = blocks.len() / rows * B::PARTS * PART;
         let hidden: Vec<f32> = (0..11 * cols as u64).map(|i| splitmix64(!i) as i32 as f32 * 1e-9).collect();
         let hidden = Quantized::new(&hidden, cols);
-        let run = |dot: fn(&[B], &Quantized, &mut [Wanted])| {
-            let mut out = vec![0.0f32; 11 * rows];
-            dot(blocks, &hidden, &mut out.chunks_mut(rows).enumerate().collect::<Vec<_>>());
-            out.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>()
-        };
-        assert_eq!(run(B::dot), run(dot_rows::<B>));
+        // One hidden state takes another way than several.
+        for states in [1, 11] {
+            let run = |dot: fn(&[B], &Quantized, &mut [Wanted])| {
+                let mut out = vec![0.0f32; states * rows];
+                dot(blocks, &hidden, &mut out.chunks_mut(rows).enumerate().collect::<Vec<_>>());
+                out.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>()
+            };
+            assert_eq!(run(B::dot), run(dot_rows::<B>));
+        }
     }
 
     #[test]
