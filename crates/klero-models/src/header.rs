@@ -86,7 +86,8 @@ impl<R: Read + Seek> Walk<R> {
         let dimensions = self.u32()?;
         let mut elements = Some(1u64);
         for _ in 0..dimensions.min(MAX_DIMENSIONS) {
-            let dimension = self.u64()?;
+            // A dimension of 0 must not hide how large the others are: not everyone multiplies them in this order.
+            let dimension = self.u64()?.max(1);
             elements = elements.and_then(|n| n.checked_mul(dimension));
         }
         if dimensions > MAX_DIMENSIONS || elements.is_none_or(|n| n > MAX_TENSOR) {

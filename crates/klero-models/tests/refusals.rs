@@ -65,6 +65,19 @@ fn missing_surplus_and_misshapen_tensors_are_named() {
 }
 
 #[test]
+fn dimensions_that_cannot_be_multiplied_are_refused() {
+    let large = 1 << 33;
+    for shape in
+        [vec![large, large], vec![u64::MAX, 2], vec![0, large, large], vec![large, 0, large], vec![large, large, 0]]
+    {
+        let mut tiny = Tiny::llama();
+        tiny.tensor("blk.0.ffn_down.weight").shape = shape.clone();
+        let text = error("dimensions", &tiny.bytes()).to_string();
+        assert!(text.contains("blk.0.ffn_down.weight") && text.contains("an impossible shape"), "{shape:?}: {text}");
+    }
+}
+
+#[test]
 fn impossible_numbers_are_refused_by_key() {
     for (key, value) in [
         ("llama.attention.head_count", Value::U32(0)),
