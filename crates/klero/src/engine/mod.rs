@@ -77,7 +77,7 @@ pub(crate) async fn draw(call: &Call<'_>, rows: &[(usize, Row<'_>)]) -> Result<V
     let mut plans = Vec::with_capacity(rows.len());
     for (place, (row, asked)) in rows.iter().enumerate() {
         match Plan::new((place, *row), asked, call.vocabulary, &call.policy, call.bare) {
-            Ok(plan) => plans.push(plan),
+            Ok(plan) => plans.push(Plan { most_listed: plan::most_listed(rows.len()), ..plan }),
             Err(error) => outcomes[place] = Some(Err(error)),
         }
     }

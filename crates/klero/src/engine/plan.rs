@@ -11,8 +11,14 @@ use crate::{Draw, Edits, Policy, RowError};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// The best ids a filtered row lists at most in its survey; deeper cuts take further passes.
+/// The best ids that a filtered row lists at least, if it has them; deeper cuts take further passes.
 pub(crate) const LISTED: usize = 512;
+
+/// The best ids that each of `rows` filtered rows lists at most: twice as many where there are few rows, whose memory does not
+/// show. No result depends on it.
+pub(crate) fn most_listed(rows: usize) -> usize {
+    if rows > 16 { LISTED } else { 2 * LISTED }
+}
 
 /// One row of a call, its arguments checked.
 #[derive(Debug)]
@@ -33,6 +39,8 @@ pub(crate) struct Plan<'a> {
     /// What force_top_k left, once it is known.
     pub forced: Option<Forced>,
     pub ids: &'a [u32],
+    /// The best ids that filters list at most.
+    pub most_listed: usize,
     /// Whether the masses of blocks are needed.
     pub masses: bool,
     /// The hashes of a fresh draw, of the draw after a rejection, and of the accept test.
@@ -85,6 +93,7 @@ impl<'a> Plan<'a> {
             blacklist: policy.blacklist,
             forced: None,
             ids: if bare { &[] } else { asked.ids },
+            most_listed: LISTED,
             masses: decides || !bare,
             fresh: hash(Case::Fresh),
             residual: hash(Case::Residual),
@@ -140,7 +149,8 @@ impl<'a> Plan<'a> {
     /// and one for the token that stands in where no residual is left.
     pub(crate) fn listed(&self) -> usize {
         let sampling = &self.sampling;
-        let filtered = if sampling.filters() { sampling.top_k.unwrap_or(LISTED).min(LISTED) } else { 0 };
+        let most = self.most_listed;
+        let filtered = if sampling.filters() { sampling.top_k.unwrap_or(most).min(most) } else { 0 };
         filtered.max(sampling.top_logprobs).max(usize::from(self.rejection().is_some()))
     }
 
