@@ -118,8 +118,10 @@ impl TryFrom<BTreeMap<u32, f64>> for LogitBias {
 impl<'a> Edits<'a> {
     /// Whether a logit may change, if the text counts or not.
     pub(crate) fn edit(&self, text_counts: bool) -> bool {
-        let text = self.history.is_some() || !self.drafted.is_empty();
-        (text_counts && text) || self.bias.is_some() || self.banned.is_some() || self.allowed.is_some()
+        let text = !self.drafted.is_empty() || self.history.is_some_and(|history| !history.0.is_empty());
+        let bias = self.bias.is_some_and(|bias| !bias.0.is_empty());
+        let banned = self.banned.is_some_and(|banned| !banned.is_empty());
+        (text_counts && text) || bias || banned || self.allowed.is_some()
     }
 
     /// The ids of a range that the text holds, each with the number of times it was written.

@@ -89,7 +89,8 @@ impl<'a> Plan<'a> {
             valid,
             draft: asked.draft,
             edits: asked.edits,
-            edited: asked.edits.edit(sampling.penalties != Penalties::OFF) || policy.blacklist.is_some(),
+            edited: asked.edits.edit(sampling.penalties != Penalties::OFF)
+                || policy.blacklist.is_some_and(|list| !list.is_empty()),
             blacklist: policy.blacklist,
             forced: None,
             ids: if bare { &[] } else { asked.ids },
