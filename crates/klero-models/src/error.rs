@@ -14,8 +14,8 @@ pub enum ModelError {
         /// The operating system's reason.
         source: std::io::Error,
     },
-    /// The bytes are not a whole, well-formed GGUF file.
-    #[error("not a usable GGUF file: {0}")]
+    /// The bytes are not a whole, well-formed file.
+    #[error("not a usable model file: {0}")]
     Format(String),
     /// A metadata entry is absent.
     #[error("the file has no metadata `{0}`")]
@@ -38,7 +38,7 @@ pub enum ModelError {
         /// What the file asks for.
         found: String,
         /// What there is.
-        supported: &'static str,
+        supported: String,
     },
     /// A tensor that the architecture needs is absent.
     #[error("the file has no tensor `{0}`")]

@@ -5,6 +5,8 @@
 //! without reordering anything: lane `l` takes elements l, l + 16, l + 32, …, and the lanes are added pairwise,
 //! halves apart.
 
+use crate::config::Gate;
+
 pub(crate) const LANES: usize = 16;
 
 /// a · b
@@ -37,19 +39,32 @@ pub(crate) fn add(x: &mut [f32], y: &[f32]) {
     }
 }
 
-/// out = weight · x / √(mean(x²) + ε)
-pub(crate) fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
+/// x = weight · x / √(mean(x²) + ε)
+pub(crate) fn rms_norm(x: &mut [f32], weight: &[f32], epsilon: f32) {
     let scale = 1.0 / (dot(x, x) / x.len() as f32 + epsilon).sqrt();
-    for ((out, x), w) in out.iter_mut().zip(x).zip(weight) {
-        *out = x * scale * w;
+    for (x, w) in x.iter_mut().zip(weight) {
+        *x = *x * scale * w;
     }
 }
 
-/// out = silu(gate) · up, where `gate_up` holds the two one after the other and silu(g) = g / (1 + e^−g).
-pub(crate) fn swiglu(gate_up: &[f32], out: &mut [f32]) {
+/// x *= factor
+pub(crate) fn scale(x: &mut [f32], factor: f32) {
+    x.iter_mut().for_each(|x| *x *= factor);
+}
+
+/// out = g(gate) · up, where `gate_up` holds the two one after the other. Both gates are x · σ(s): SiLU with s = x, and
+/// GELU with s = √(8/π) (x + 0.044715 x³), as ½ (1 + tanh(s / 2)) = σ(s).
+pub(crate) fn gated(gate: Gate, gate_up: &[f32], out: &mut [f32]) {
+    match gate {
+        Gate::Silu => gated_by(gate_up, out, |x| x),
+        Gate::Gelu => gated_by(gate_up, out, |x| 1.595_769 * (x + 0.044_715 * x * x * x)),
+    }
+}
+
+fn gated_by(gate_up: &[f32], out: &mut [f32], s: impl Fn(f32) -> f32) {
     let (gate, up) = gate_up.split_at(out.len());
     for ((out, gate), up) in out.iter_mut().zip(gate).zip(up) {
-        *out = gate / (1.0 + (-gate).exp()) * up;
+        *out = gate / (1.0 + (-s(*gate)).exp()) * up;
     }
 }
 
@@ -68,15 +83,28 @@ mod tests {
 
     #[test]
     fn a_normalised_row_has_mean_square_one() {
-        let mut out = [0.0; 4];
-        rms_norm(&[3.0, -3.0, 3.0, 3.0], &[1.0, 1.0, 2.0, 1.0], 0.0, &mut out);
-        assert_eq!(out, [1.0, -1.0, 2.0, 1.0]);
+        let mut x = [3.0, -3.0, 3.0, 3.0];
+        rms_norm(&mut x, &[1.0, 1.0, 2.0, 1.0], 0.0);
+        assert_eq!(x, [1.0, -1.0, 2.0, 1.0]);
     }
 
     #[test]
-    fn swiglu_gates() {
-        let mut out = [0.0; 3];
-        swiglu(&[0.0, 100.0, -100.0, 5.0, 2.0, 7.0], &mut out);
-        assert_eq!(out, [0.0, 200.0, 0.0]);
+    fn gates_open_and_close() {
+        for gate in [Gate::Silu, Gate::Gelu] {
+            let mut out = [0.0; 3];
+            gated(gate, &[0.0, 100.0, -100.0, 5.0, 2.0, 7.0], &mut out);
+            assert_eq!(out, [0.0, 200.0, 0.0]);
+        }
+    }
+
+    #[test]
+    fn gelu_is_the_usual_approximation() {
+        for x in [-3.0, -0.7, 0.0, 0.1, 1.0, 2.5f64] {
+            let mut out = [0.0];
+            gated(Gate::Gelu, &[x as f32, 1.0], &mut out);
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+            let truth = 0.5 * x * (1.0 + inner.tanh());
+            assert!((f64::from(out[0]) - truth).abs() < 1e-6, "{x}: {} {truth}", out[0]);
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! A model as its users see it: tokens in, hidden states out, and the matrix that turns those into logits.
 
 use crate::decoder::Decoder;
-use crate::gguf::Gguf;
+use crate::files::{Folder, Gguf, Json, Tensors};
 use crate::pass::{self, Batch};
 use crate::{Config, ModelError, Sequence, Tokenizer};
 use klero::Weights;
+use std::collections::HashSet;
 use std::path::Path;
 
 /// A language model up to its last hidden state, with its tokenizer and its LM head.
@@ -33,28 +34,45 @@ const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
 
 impl Model {
-    /// Loads a GGUF file.
+    /// Loads a GGUF file, or a folder with `config.json`, `tokenizer.json` and safetensors files.
     ///
     /// # Errors
     /// Any [`ModelError`] about files: unreadable, damaged, unsupported, or contradicting itself.
     pub fn load(path: &Path) -> Result<Self, ModelError> {
-        let gguf = Gguf::open(path)?;
-        let config = Config::read(&gguf)?;
-        let unknown = |tensor: &&str| ![EMBEDDING, HEAD].contains(tensor) && !Decoder::reads(tensor, &config);
-        if let Some(tensor) = gguf.tensors().find(unknown) {
-            let supported = "the plain layers of the architecture";
+        if !path.is_dir() {
+            let gguf = Gguf::open(path)?;
+            return Self::new(Config::from_gguf(&gguf)?, Tokenizer::from_gguf(&gguf)?, &gguf, None);
+        }
+        let json = Json::read(&path.join("config.json"))?;
+        let config = Config::from_json(&json)?;
+        let tensors = Folder::open(path, config.architecture)?;
+        Self::new(config, Tokenizer::from_folder(path, &json)?, &tensors, json.flag("tie_word_embeddings")?)
+    }
+
+    /// `tied` says whether the embedding serves as the head; where nothing is said, it does if there is no other.
+    fn new(
+        config: Config,
+        tokenizer: Tokenizer,
+        tensors: &dyn Tensors,
+        tied: Option<bool>,
+    ) -> Result<Self, ModelError> {
+        let known: HashSet<_> =
+            [EMBEDDING, HEAD].map(str::to_owned).into_iter().chain(Decoder::reads(&config)).collect();
+        let known: HashSet<_> = known.iter().map(|name| tensors.own_name(name)).collect();
+        if let Some(tensor) = tensors.names().into_iter().find(|name| !known.contains(*name)) {
+            let supported = format!("the plain layers of {}", config.architecture);
             return Err(ModelError::Unsupported { what: "the tensor", found: tensor.to_owned(), supported });
         }
-        let tokenizer = Tokenizer::read(&gguf)?;
         if tokenizer.vocabulary() > config.vocabulary {
             let (tokens, rows) = (tokenizer.vocabulary(), config.vocabulary);
             return Err(ModelError::Tokenizer(format!("{tokens} tokens, but the embedding has {rows} rows")));
         }
-        let matrix = |name| gguf.matrix(&[(name, config.vocabulary)], config.dim);
+        let matrix = |name| tensors.matrix(&[(name, config.vocabulary)], config.dim);
+        let tied = tied.unwrap_or_else(|| !tensors.has(HEAD));
         Ok(Self {
             embedding: matrix(EMBEDDING)?,
-            head: gguf.has(HEAD).then(|| matrix(HEAD)).transpose()?,
-            decoder: Decoder::load(&gguf, &config)?,
+            head: (!tied).then(|| matrix(HEAD)).transpose()?,
+            decoder: Decoder::load(tensors, &config)?,
             tokenizer,
             config,
         })

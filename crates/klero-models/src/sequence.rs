@@ -2,6 +2,7 @@
 
 use crate::Config;
 use crate::ModelError;
+use std::ops::Range;
 
 /// The state of one text while it grows: each layer's keys and values at every position so far.
 ///
@@ -26,13 +27,13 @@ struct Shape {
 
 impl Shape {
     fn of(config: &Config) -> Self {
-        Self { layers: config.layers, kv_heads: config.kv_heads, head_dim: config.head_dim }
+        Self { layers: config.layers.len(), kv_heads: config.kv_heads, head_dim: config.head_dim }
     }
 }
 
 impl Sequence {
     pub(crate) fn new(config: &Config) -> Self {
-        let heads = config.layers * config.kv_heads;
+        let heads = config.layers.len() * config.kv_heads;
         Self { shape: Shape::of(config), length: 0, keys: vec![vec![]; heads], values: vec![vec![]; heads] }
     }
 
@@ -85,10 +86,10 @@ impl Sequence {
         self.length += tokens;
     }
 
-    /// Keys and values of one head for positions 0 to `last`.
-    pub(crate) fn head(&self, layer: usize, head: usize, last: usize) -> (&[f32], &[f32]) {
+    /// Keys and values of one head for some positions.
+    pub(crate) fn head(&self, layer: usize, head: usize, positions: Range<usize>) -> (&[f32], &[f32]) {
         let index = layer * self.shape.kv_heads + head;
-        let length = (last + 1) * self.shape.head_dim;
-        (&self.keys[index][..length], &self.values[index][..length])
+        let elements = positions.start * self.shape.head_dim..positions.end * self.shape.head_dim;
+        (&self.keys[index][elements.clone()], &self.values[index][elements])
     }
 }

@@ -31,7 +31,7 @@ fn an_unknown_architecture_is_named() {
     tiny.set("general.architecture", Value::Text("mamba".into()));
     let error = error("architecture", &tiny.bytes());
     assert!(matches!(&error, ModelError::Unsupported { found, .. } if found == "mamba"));
-    assert_eq!(error.to_string(), "the architecture `mamba` is not supported; supported: llama");
+    assert_eq!(error.to_string(), "the architecture `mamba` is not supported; supported: llama, qwen2, qwen3, gemma3");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub mod tiny;
+pub mod written;
 
 use klero_models::Model;
 use std::sync::OnceLock;
@@ -13,6 +14,15 @@ pub fn model() -> &'static Model {
     MODEL.get_or_init(|| {
         let load = || Model::load(&klero_models::default_model()?);
         load().unwrap_or_else(|error| panic!("these tests need the default model: {error}"))
+    })
+}
+
+/// Gemma 3 270M, which `scripts/fetch-model gemma3` lays beside the default model.
+pub fn gemma() -> &'static Model {
+    static MODEL: OnceLock<Model> = OnceLock::new();
+    MODEL.get_or_init(|| {
+        let load = || Model::load(&klero_models::default_model()?.with_file_name("gemma-3-270m.Q4_K_M.gguf"));
+        load().unwrap_or_else(|error| panic!("these tests need `scripts/fetch-model gemma3`: {error}"))
     })
 }
 

@@ -186,6 +186,23 @@ fn vocabulary() -> Vec<String> {
     tokens
 }
 
+/// A folder that is removed when it goes out of scope.
+pub struct TempFolder(pub PathBuf);
+
+impl TempFolder {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("klero-models-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 /// A file that is removed when it goes out of scope.
 pub struct TempFile(pub PathBuf);
 

@@ -1,12 +1,12 @@
 //! GGUF files: typed access to metadata, and tensors as [`Weights`].
 //!
-//! A tensor is read some rows at a time, so that loading needs little more memory than the finished model. Matrices keep
-//! the types that [`Weights`] multiplies: f32, bf16, f16, Q8_0, Q4_0, Q4_K, Q5_K and Q6_K. Every other quantised type
+//! A tensor is read some rows at a time. Matrices keep the types that [`Weights`] multiplies: f32, bf16, f16, Q8_0, Q4_0, Q4_K, Q5_K and Q6_K. Every other quantised type
 //! becomes Q8_0, whose error is far below their own. A matrix made of several tensors (queries, keys and values, say) is
 //! kept in their type if it is the same for all; else it becomes Q8_0 if all are quantised, and f32 if not.
 
-use crate::requantise::requantise;
-use crate::{ModelError, header};
+use super::requantise::requantise;
+use super::{CHUNK, Tensors, check_shape, header};
+use crate::ModelError;
 use candle_core::Device;
 use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
 use candle_core::quantized::{GgmlDType, ggml_file::qtensor_from_ggml};
@@ -16,9 +16,6 @@ use std::fs::File;
 use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-
-/// Elements decoded at a time while a matrix is read.
-const CHUNK: usize = 1 << 18;
 
 /// An open GGUF file whose tensors all lie inside it.
 pub(crate) struct Gguf {
@@ -70,9 +67,9 @@ impl Gguf {
         })
     }
 
-    /// A flag; absent means false.
-    pub(crate) fn flag(&self, key: &str) -> Result<bool, ModelError> {
-        Ok(self.typed(key, "true or false", |value| value.to_bool().ok())?.unwrap_or(false))
+    /// A flag, if the file has it.
+    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, ModelError> {
+        self.typed(key, "true or false", |value| value.to_bool().ok())
     }
 
     /// The elements of an array, if the file has it.
@@ -94,57 +91,15 @@ impl Gguf {
         read(value).map(Some).ok_or_else(wrong)
     }
 
-    /// The names of all tensors.
-    pub(crate) fn tensors(&self) -> impl Iterator<Item = &str> {
-        self.content.tensor_infos.keys().map(String::as_str)
-    }
-
-    /// Whether the file has a tensor of this name.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.content.tensor_infos.contains_key(name)
-    }
-
     /// Number of rows of a matrix.
     pub(crate) fn rows(&self, name: &str) -> Result<usize, ModelError> {
         let info = self.content.tensor_infos.get(name).ok_or_else(|| ModelError::MissingTensor(name.to_owned()))?;
         Ok(info.shape.dims().first().copied().unwrap_or(0))
     }
 
-    /// A tensor with one dimension, as f32.
-    pub(crate) fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>, ModelError> {
-        let info = self.info(name, &[length])?;
-        let bytes = self.read(info, 0, tensor_bytes(name, info)?)?;
-        decode(info.ggml_dtype, &bytes, length)
-    }
-
-    /// The matrices `names`, each `[rows, cols]` with its own number of rows, one below the other as a single matrix.
-    pub(crate) fn matrix(&self, names: &[(&str, usize)], cols: usize) -> Result<Weights<'static>, ModelError> {
-        let infos: Vec<_> =
-            names.iter().map(|(name, rows)| self.info(name, &[*rows, cols])).collect::<Result<_, _>>()?;
-        let rows = names.iter().map(|(_, rows)| rows).sum();
-        let read = Parts { file: self, infos: &infos, cols };
-        Ok(match Stored::common(&infos) {
-            Stored::F32 => Weights::f32(rows, cols, read.chunks(1, decode)?),
-            Stored::Bf16 => Weights::bf16(rows, cols, read.halves(bf16::from_le_bytes)?),
-            Stored::F16 => Weights::f16(rows, cols, read.halves(f16::from_le_bytes)?),
-            Stored::Q8_0 => Weights::q8_0(rows, cols, read.chunks(32, q8_0)?),
-            Stored::Q4_0 => Weights::q4_0(rows, cols, read.blocks(32, BlockQ4_0::from_bytes)?),
-            Stored::Q4K => Weights::q4_k(rows, cols, read.blocks(256, BlockQ4K::from_bytes)?),
-            Stored::Q5K => Weights::q5_k(rows, cols, read.blocks(256, BlockQ5K::from_bytes)?),
-            Stored::Q6K => Weights::q6_k(rows, cols, read.blocks(256, BlockQ6K::from_bytes)?),
-        }?)
-    }
-
     fn info(&self, name: &str, expected: &[usize]) -> Result<&TensorInfo, ModelError> {
         let info = self.content.tensor_infos.get(name).ok_or_else(|| ModelError::MissingTensor(name.to_owned()))?;
-        let found = info.shape.dims();
-        if found != expected {
-            return Err(ModelError::TensorShape {
-                name: name.to_owned(),
-                found: found.to_vec(),
-                expected: expected.to_vec(),
-            });
-        }
+        check_shape(name, info.shape.dims(), expected)?;
         let block = info.ggml_dtype.block_size();
         if expected.last().is_none_or(|width| width % block != 0) {
             return Err(ModelError::Format(format!("rows of tensor `{name}` are not whole blocks of {block}")));
@@ -159,6 +114,39 @@ impl Gguf {
         file.seek(SeekFrom::Start(self.content.tensor_data_offset + info.offset + start)).map_err(io)?;
         file.read_exact(&mut bytes).map_err(io)?;
         Ok(bytes)
+    }
+}
+
+impl Tensors for Gguf {
+    fn names(&self) -> Vec<&str> {
+        self.content.tensor_infos.keys().map(String::as_str).collect()
+    }
+
+    fn own_name(&self, name: &str) -> String {
+        name.to_owned()
+    }
+
+    fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>, ModelError> {
+        let info = self.info(name, &[length])?;
+        let bytes = self.read(info, 0, tensor_bytes(name, info)?)?;
+        decode(info.ggml_dtype, &bytes, length)
+    }
+
+    fn matrix(&self, parts: &[(&str, usize)], cols: usize) -> Result<Weights<'static>, ModelError> {
+        let infos: Vec<_> =
+            parts.iter().map(|(name, rows)| self.info(name, &[*rows, cols])).collect::<Result<_, _>>()?;
+        let rows = parts.iter().map(|(_, rows)| rows).sum();
+        let read = Parts { file: self, infos: &infos, cols };
+        Ok(match Stored::common(&infos) {
+            Stored::F32 => Weights::f32(rows, cols, read.chunks(1, decode)?),
+            Stored::Bf16 => Weights::bf16(rows, cols, read.halves(bf16::from_le_bytes)?),
+            Stored::F16 => Weights::f16(rows, cols, read.halves(f16::from_le_bytes)?),
+            Stored::Q8_0 => Weights::q8_0(rows, cols, read.chunks(32, q8_0)?),
+            Stored::Q4_0 => Weights::q4_0(rows, cols, read.blocks(32, BlockQ4_0::from_bytes)?),
+            Stored::Q4K => Weights::q4_k(rows, cols, read.blocks(256, BlockQ4K::from_bytes)?),
+            Stored::Q5K => Weights::q5_k(rows, cols, read.blocks(256, BlockQ5K::from_bytes)?),
+            Stored::Q6K => Weights::q6_k(rows, cols, read.blocks(256, BlockQ6K::from_bytes)?),
+        }?)
     }
 }
 

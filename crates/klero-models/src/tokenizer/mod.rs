@@ -1,0 +1,136 @@
+//! Text to token ids and back, from a model's own vocabulary.
+//!
+//! Encoding is a pipeline. Tokens that are written out in the text (`<|im_start|>`, runs of spaces) are found first; the rest
+//! is normalised, cut into words, and each word becomes its characters, neighbours of which are merged by rank until no merge
+//! applies (BPE). A character is a byte in a fixed alphabet of 256, or a Unicode character that falls back to its bytes where
+//! the vocabulary lacks it. The pipeline comes out of a GGUF file's metadata (`gguf.rs`) or a `tokenizer.json` (`json.rs`).
+//!
+//! Decoding needs none of this: a token is a fixed string of bytes, and a text is the bytes of its tokens one after
+//! the other. A character may be spread over several tokens, so text comes out of a [`TextStream`].
+
+mod gguf;
+mod json;
+mod spelling;
+
+use crate::ModelError;
+use crate::text::TextStream;
+use tokenizers::{AddedVocabulary, Model as _, OffsetType, PreTokenizer as _};
+
+/// Control tokens that end a text or a turn, by the names they have in the wild.
+const ENDS: [&str; 6] = ["<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "</s>", "<end_of_turn>"];
+
+/// A model's tokenizer.
+pub struct Tokenizer {
+    /// Finds all tokens that are written out in a text.
+    pipeline: tokenizers::Tokenizer,
+    /// Finds those that are no control tokens.
+    without_control: AddedVocabulary,
+    tokens: Vec<Token>,
+    ends: Vec<u32>,
+    bos: Option<u32>,
+    adds_bos: bool,
+    chat_template: Option<String>,
+}
+
+/// What a token stands for.
+#[derive(Clone, Default)]
+struct Token {
+    bytes: Box<[u8]>,
+    control: bool,
+}
+
+/// What a model's files say of its special tokens.
+#[derive(Default)]
+struct Specials {
+    bos: Option<u32>,
+    adds_bos: bool,
+    /// Ids that end a text, beside those of [`ENDS`].
+    ends: Vec<u32>,
+    chat_template: Option<String>,
+}
+
+impl Tokenizer {
+    fn new(pipeline: tokenizers::Tokenizer, tokens: Vec<Token>, specials: Specials) -> Self {
+        let mut without_control = pipeline.get_added_vocabulary().clone();
+        without_control.set_encode_special_tokens(true);
+        let named = ENDS.iter().filter_map(|name| pipeline.token_to_id(name));
+        let control = |id: &u32| tokens.get(*id as usize).is_some_and(|token| token.control);
+        let known = specials.ends.into_iter().filter(|id| (*id as usize) < tokens.len());
+        let mut ends: Vec<u32> = named.filter(control).chain(known).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        let bos = specials.bos.filter(|id| (*id as usize) < tokens.len());
+        let (adds_bos, chat_template) = (specials.adds_bos, specials.chat_template);
+        Self { pipeline, without_control, tokens, ends, bos, adds_bos, chat_template }
+    }
+
+    /// The ids of a text. With `control`, control tokens written out in it (`<|im_start|>`) become their ids; without,
+    /// they are text like any other, which is what untrusted text needs. No token is put in front: see
+    /// [`Tokenizer::adds_bos`].
+    ///
+    /// # Errors
+    /// [`ModelError::Tokenizer`] if the text cannot be cut; no text is known for which this happens.
+    pub fn encode(&self, text: &str, control: bool) -> Result<Vec<u32>, ModelError> {
+        let added = if control { self.pipeline.get_added_vocabulary() } else { &self.without_control };
+        let cut = || -> tokenizers::Result<_> {
+            let mut words = added.extract_and_normalize(self.pipeline.get_normalizer(), text);
+            if let Some(pre_tokenizer) = self.pipeline.get_pre_tokenizer() {
+                pre_tokenizer.pre_tokenize(&mut words)?;
+            }
+            words.tokenize(|word| self.pipeline.get_model().tokenize(word.get()))?;
+            words.into_encoding(None, 0, OffsetType::None)
+        };
+        Ok(cut().map_err(wrong)?.get_ids().to_vec())
+    }
+
+    /// The text of some tokens; control tokens are left out unless `control`. Bytes that are no UTF-8 become U+FFFD,
+    /// and ids outside the vocabulary give nothing.
+    pub fn decode(&self, tokens: &[u32], control: bool) -> String {
+        let mut stream = self.stream(control);
+        let mut text: String = tokens.iter().map(|token| stream.push(*token)).collect();
+        text.push_str(&stream.finish());
+        text
+    }
+
+    /// Decodes tokens one by one, never yielding half a character.
+    pub fn stream(&self, control: bool) -> TextStream<'_> {
+        TextStream::new(self, control)
+    }
+
+    /// The bytes that a token stands for; nothing for control tokens (unless `control`) and unknown ids.
+    pub fn bytes(&self, token: u32, control: bool) -> &[u8] {
+        match self.tokens.get(token as usize) {
+            Some(token) if control || !token.control => &token.bytes,
+            _ => &[],
+        }
+    }
+
+    /// Number of tokens. Ids of the model beyond it are padding, which must never be drawn.
+    pub fn vocabulary(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// The tokens that end a text or a turn, in ascending order.
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// The token that begins a text, if there is one.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// Whether the model expects [`Tokenizer::bos`] in front of every prompt.
+    pub fn adds_bos(&self) -> bool {
+        self.adds_bos
+    }
+
+    /// The file's chat template (Jinja), if it has one.
+    pub fn chat_template(&self) -> Option<&str> {
+        self.chat_template.as_deref()
+    }
+}
+
+fn wrong(error: impl ToString) -> ModelError {
+    ModelError::Tokenizer(error.to_string())
+}
