@@ -59,6 +59,7 @@ mod speculation;
 mod weights;
 
 pub use batch::{Batch, PromptLogprob};
+pub use cpu::instruction_sets;
 pub use edits::{Edits, History, LogitBias, Policy};
 pub use element::Element;
 pub use error::{Error, Input, RowError};
