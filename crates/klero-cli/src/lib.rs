@@ -10,10 +10,12 @@ mod explain;
 mod failure;
 mod generate;
 mod generation;
+mod input;
 mod numbers;
 mod prompt;
 pub mod tensors;
 mod text;
+mod tokenize;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -31,6 +33,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Generate(args) => generate::run(args),
         Command::Draw(args) => draw::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Tokenize(args) => tokenize::run(args),
     };
     let Some(threads) = cli.threads else { return work() };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.get().into()).build();

@@ -86,3 +86,17 @@ fn a_text_cut_inside_a_character_ends_with_one_replacement() {
 fn unknown_ids_give_no_text() {
     assert_eq!(tokenizer().decode(&[u32::MAX, 49_152], true), "");
 }
+
+#[test]
+fn a_tokenizer_comes_without_the_weights() {
+    let alone = Tokenizer::load(&klero_models::default_model().unwrap()).unwrap();
+    let text = "<|im_start|>user\nnaïve 漢字 2048<|im_end|>\n";
+    for control in [false, true] {
+        assert_eq!(alone.encode(text, control).unwrap(), tokenizer().encode(text, control).unwrap());
+    }
+    assert_eq!((alone.ends(), alone.vocabulary()), (tokenizer().ends(), tokenizer().vocabulary()));
+    let ids = alone.encode(text, true).unwrap();
+    let control: Vec<u32> = ids.into_iter().filter(|id| alone.is_control(*id)).collect();
+    assert_eq!(control, [id("<|im_start|>"), id("<|im_end|>")]);
+    assert!(!alone.is_control(u32::MAX) && !alone.is_control(alone.vocabulary() as u32));
+}

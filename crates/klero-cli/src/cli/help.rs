@@ -66,3 +66,17 @@ Examples:
   klero explain -p 'The capital of France is' --temperature 0.8 --top-p 0.9 --seed 42
   klero explain -p 'Once upon a' --draw inverse_cdf --shown 20
   klero explain --tensors step.safetensors --logits row-17 --position 9 --seed 42";
+
+pub const TOKENIZE_EXAMPLES: &str = "\
+Each token is a line: its position, its id, its text in quotes; the bytes of a token that is not text
+by itself; and whether it is a control token. How many there are goes to the standard error.
+With --json: {\"count\": N, \"tokens\": [{\"position\", \"id\", \"text\", \"control\"}, ...]}, or the text of
+--decode as {\"text\"}; where bytes are not UTF-8 the text is null and \"bytes\" holds them.
+Exit code: 0; 1 if a file cannot be read or an id is not in the vocabulary; 2 for arguments that make
+no sense.
+
+Examples:
+  klero tokenize -p 'The capital of France is'
+  klero tokenize --control -p '<|im_start|>user'
+  klero tokenize --ids --file prompt.txt
+  klero tokenize --decode 504,3575,282,4649,314";

@@ -2,6 +2,9 @@
 
 mod help;
 mod sampling;
+mod tokenize;
+
+pub use tokenize::TokenizeArgs;
 
 use crate::edits::parse_id;
 use clap::builder::NonEmptyStringValueParser;
@@ -35,6 +38,9 @@ pub enum Command {
     /// Show one draw so that it can be followed by eye.
     #[command(after_help = help::EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+    /// Cut a text into the tokens of a model, or turn tokens into text.
+    #[command(after_help = help::TOKENIZE_EXAMPLES)]
+    Tokenize(TokenizeArgs),
 }
 
 #[derive(Args, Debug)]

@@ -9,13 +9,13 @@ mod verify;
 
 use crate::cli::DrawArgs;
 use crate::failure::{Failure, tell};
+use crate::input;
 use crate::tensors::{TensorFile, Tensors};
 use job::Job;
 use klero::{Policy, RowError};
 use reply::Reply;
 pub use request::Request;
-use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 /// Why a request gives no token.
@@ -32,7 +32,7 @@ enum Fault {
 pub(crate) fn run(args: &DrawArgs) -> Result<ExitCode, Failure> {
     let file = TensorFile::read(&args.tensors)?;
     let tensors = file.tensors()?;
-    let requests = read_requests(&args.requests)?;
+    let requests = input::read(&args.requests)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let invalid = replay(&tensors, &requests, &args.policy(), &mut out)?;
     out.flush()?;
@@ -85,13 +85,4 @@ pub fn replay(tensors: &Tensors, requests: &[u8], policy: &Policy, out: &mut imp
         out.write_all(b"\n")?;
     }
     Ok(invalid)
-}
-
-fn read_requests(path: &Path) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    let read = match path.to_str() {
-        Some("-") => io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes),
-        _ => std::fs::read(path),
-    };
-    read.map_err(|error| Failure::Run(format!("cannot read {}: {error}", path.display())))
 }

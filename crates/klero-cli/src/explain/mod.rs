@@ -2,7 +2,7 @@
 
 mod bar;
 mod page;
-mod words;
+pub mod words;
 
 use crate::cli::ExplainArgs;
 use crate::failure::Failure;

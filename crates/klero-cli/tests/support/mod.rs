@@ -51,10 +51,15 @@ impl Folder {
         Self(path)
     }
 
+    /// The path that a file of this name has in the folder.
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("a path in UTF-8").to_owned()
+    }
+
     pub fn write(&self, name: &str, bytes: &[u8]) -> String {
-        let path = self.0.join(name);
+        let path = self.path(name);
         fs::write(&path, bytes).expect("a file for the test");
-        path.to_str().expect("a path in UTF-8").to_owned()
+        path
     }
 }
 

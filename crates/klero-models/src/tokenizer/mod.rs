@@ -13,7 +13,9 @@ mod json;
 mod spelling;
 
 use crate::ModelError;
+use crate::files::{Gguf, Json};
 use crate::text::TextStream;
+use std::path::Path;
 use tokenizers::{AddedVocabulary, Model as _, OffsetType, PreTokenizer as _};
 
 /// Control tokens that end a text or a turn, by the names they have in the wild.
@@ -50,6 +52,24 @@ struct Specials {
 }
 
 impl Tokenizer {
+    /// Loads the tokenizer of a GGUF file or of a folder, and nothing of its tensors.
+    ///
+    /// # Errors
+    /// As [`Model::load`](crate::Model::load).
+    ///
+    /// ```no_run
+    /// let tokenizer = klero_models::Tokenizer::load(&klero_models::default_model()?)?;
+    /// let ids = tokenizer.encode("Once upon a time", false)?;
+    /// assert_eq!(tokenizer.decode(&ids, false), "Once upon a time");
+    /// # Ok::<(), klero_models::ModelError>(())
+    /// ```
+    pub fn load(path: &Path) -> Result<Self, ModelError> {
+        if path.is_dir() {
+            return Self::from_folder(path, &Json::read(&path.join("config.json"))?);
+        }
+        Self::from_gguf(&Gguf::open(path)?)
+    }
+
     fn new(pipeline: tokenizers::Tokenizer, tokens: Vec<Token>, specials: Specials) -> Self {
         let mut without_control = pipeline.get_added_vocabulary().clone();
         without_control.set_encode_special_tokens(true);
@@ -103,6 +123,11 @@ impl Tokenizer {
             Some(token) if control || !token.control => &token.bytes,
             _ => &[],
         }
+    }
+
+    /// Whether a token steers the model, as `<|im_start|>` does, and is no text. False for unknown ids.
+    pub fn is_control(&self, token: u32) -> bool {
+        self.tokens.get(token as usize).is_some_and(|token| token.control)
     }
 
     /// Number of tokens. Ids of the model beyond it are padding, which must never be drawn.
