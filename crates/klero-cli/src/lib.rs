@@ -11,6 +11,7 @@ mod failure;
 mod generate;
 mod generation;
 mod input;
+mod manual;
 mod numbers;
 mod prompt;
 pub mod tensors;
@@ -34,6 +35,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Draw(args) => draw::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Tokenize(args) => tokenize::run(args),
+        Command::Completions(args) => manual::completions(args),
+        Command::Man(args) => manual::man(args),
     };
     let Some(threads) = cli.threads else { return work() };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.get().into()).build();

@@ -80,3 +80,14 @@ Examples:
   klero tokenize --control -p '<|im_start|>user'
   klero tokenize --ids --file prompt.txt
   klero tokenize --decode 504,3575,282,4649,314";
+
+pub const COMPLETIONS_HELP: &str = "\
+Examples:
+  klero completions bash > ~/.local/share/bash-completion/completions/klero
+  klero completions zsh > ~/.zfunc/_klero
+  klero completions fish > ~/.config/fish/completions/klero.fish";
+
+pub const MAN_HELP: &str = "\
+Examples:
+  klero man | man -l -
+  klero man --dir ~/.local/share/man/man1";

@@ -1,9 +1,11 @@
 //! What can be asked for on the command line.
 
 mod help;
+mod manual;
 mod sampling;
 mod tokenize;
 
+pub use manual::{CompletionsArgs, ManArgs};
 pub use tokenize::TokenizeArgs;
 
 use crate::edits::parse_id;
@@ -41,6 +43,12 @@ pub enum Command {
     /// Cut a text into the tokens of a model, or turn tokens into text.
     #[command(after_help = help::TOKENIZE_EXAMPLES)]
     Tokenize(TokenizeArgs),
+    /// Write a script that completes commands and flags in a shell.
+    #[command(after_help = help::COMPLETIONS_HELP)]
+    Completions(CompletionsArgs),
+    /// Write the manual pages.
+    #[command(after_help = help::MAN_HELP)]
+    Man(ManArgs),
 }
 
 #[derive(Args, Debug)]
