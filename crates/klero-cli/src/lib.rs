@@ -4,6 +4,7 @@
 //! with a panic.
 
 mod cli;
+mod doctor;
 pub mod draw;
 mod edits;
 mod explain;
@@ -35,6 +36,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Draw(args) => draw::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Tokenize(args) => tokenize::run(args),
+        Command::Doctor(args) => doctor::run(args, cli.threads),
         Command::Completions(args) => manual::completions(args),
         Command::Man(args) => manual::man(args),
     };

@@ -81,6 +81,17 @@ Examples:
   klero tokenize --ids --file prompt.txt
   klero tokenize --decode 504,3575,282,4649,314";
 
+pub const DOCTOR_HELP: &str = "\
+Told are the build, the processor and the instruction sets that the kernels use, threads, memory, CUDA,
+models in Klero's and Hugging Face's caches, a self-test, and the speed of a draw and of reading memory.
+The self-test draws from the worked examples of docs/law.md and from generated logits whose tokens are
+known, and compares bits: fused and ready logits, one thread and all, a batch and its rows alone.
+Exit code: 0 if all is well; 1 if a self-test fails or the default model is damaged.
+
+Examples:
+  klero doctor
+  klero doctor --json | jq .self_test";
+
 pub const COMPLETIONS_HELP: &str = "\
 Examples:
   klero completions bash > ~/.local/share/bash-completion/completions/klero

@@ -1,10 +1,12 @@
 //! What can be asked for on the command line.
 
+mod doctor;
 mod help;
 mod manual;
 mod sampling;
 mod tokenize;
 
+pub use doctor::DoctorArgs;
 pub use manual::{CompletionsArgs, ManArgs};
 pub use tokenize::TokenizeArgs;
 
@@ -43,6 +45,9 @@ pub enum Command {
     /// Cut a text into the tokens of a model, or turn tokens into text.
     #[command(after_help = help::TOKENIZE_EXAMPLES)]
     Tokenize(TokenizeArgs),
+    /// Tell what Klero finds on this machine, and test that it draws as it should.
+    #[command(after_help = help::DOCTOR_HELP)]
+    Doctor(DoctorArgs),
     /// Write a script that completes commands and flags in a shell.
     #[command(after_help = help::COMPLETIONS_HELP)]
     Completions(CompletionsArgs),
