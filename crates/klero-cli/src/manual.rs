@@ -43,7 +43,7 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
 /// The page of a command. What stands after its flags in `--help` is set line by line as it is there, for it holds
 /// tables and commands.
 fn page(command: &Command) -> io::Result<Vec<u8>> {
-    let man = Man::new(command.clone());
+    let man = Man::new(command.clone()).source(concat!("klero ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;

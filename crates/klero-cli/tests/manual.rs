@@ -112,6 +112,7 @@ fn there_is_a_page_for_every_command_and_it_names_every_flag() {
             return;
         };
         assert!(rendered && !text.contains("warning") && !text.contains("error:"), "{file}: {text}");
+        assert!(text.contains(concat!("klero ", env!("CARGO_PKG_VERSION"))), "{file}: {text}");
         // A dash for options is a plain one, so that it can be searched and copied.
         let name: Vec<&str> = file.strip_suffix(".1").unwrap().split('-').skip(1).collect();
         let help = help(&name);
