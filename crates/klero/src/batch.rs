@@ -5,6 +5,7 @@ use crate::engine::outcome::Drawn;
 use crate::engine::{self, Call, Tiles};
 use crate::shard::{Part, Shard, ShardStep};
 use crate::{Draw, Error, Outcome, Policy, Row, RowError, Speculated, Speculation, TokenLogprob};
+use rayon::prelude::*;
 use std::fmt;
 use std::ops::Range;
 
@@ -172,8 +173,10 @@ impl<'a> Batch<'a> {
             Err(error) => return Ok(Err(error)),
         };
         let mut logits = vec![0.0; asked.vocabulary.unwrap_or(self.vocabulary)];
-        let width = logits.len();
-        self.tiles.fill(&[row], 0..width, &mut logits, width.max(1));
+        logits.par_chunks_mut(self.tile).enumerate().for_each(|(i, out)| {
+            let first = i * self.tile;
+            self.tiles.fill(&[row], first..first + out.len(), out, out.len());
+        });
         let x = engine::alone(engine::x(&self.call(false), (row, asked), &logits))?;
         Ok(x.map(|x| FullRow { logits, x, outcome }))
     }
@@ -198,7 +201,7 @@ impl<'a> Batch<'a> {
         Call { tiles, tile: self.tile, vocabulary: self.vocabulary, policy: self.policy, bare, exchange }
     }
 
-    fn expect(&self, rows: usize) -> Result<(), Error> {
+    pub(crate) fn expect(&self, rows: usize) -> Result<(), Error> {
         match rows == self.rows {
             true => Ok(()),
             false => Err(Error::Shape(format!("{rows} rows of parameters for {} rows of logits", self.rows))),

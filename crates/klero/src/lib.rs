@@ -69,7 +69,7 @@ pub use logits::Logits;
 pub use params::{Draw, FilterOrder, GREEDY_TEMPERATURE, ParamError, Sampling, SamplingParams, parse_seed};
 pub use row::{Confidence, Draft, Outcome, Proposal, Row, TokenLogprob, Verification};
 pub use shard::{Shard, ShardDraw, ShardStep};
-pub use speculation::{Speculated, Speculation};
+pub use speculation::{Proposed, Speculated, Speculation};
 pub use weights::{BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0, Weights};
 
 /// The largest vocabulary: an id must fit the 20 bits that stand beside a score.

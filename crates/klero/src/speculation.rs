@@ -1,8 +1,10 @@
-//! Whole drafts: several tokens guessed ahead, verified in one call.
+//! Whole drafts: several tokens guessed ahead, verified in one call; and the distributions that they are drawn from.
 
-use crate::RowError;
+use crate::batch::{Batch, FullRow};
 use crate::edits::Edits;
+use crate::order::Ranked;
 use crate::row::{Draft, Outcome, Proposal, Row};
+use crate::{Error, RowError};
 
 /// A draft of k tokens as k + 1 rows: one to verify each token, and one to draw the token after the last.
 ///
@@ -33,6 +35,58 @@ impl<'a> Speculation<'a> {
             ..row
         };
         Self { rows: (0..=tokens.len()).map(at).collect() }
+    }
+}
+
+/// A token drawn by a draft model, with the distribution it was drawn from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proposed {
+    /// The token.
+    pub token: u32,
+    /// The processed logprob of every id of the row's valid vocabulary, −∞ where it was removed: what
+    /// [`Proposal::Distribution`] takes.
+    pub logprobs: Vec<f32>,
+}
+
+impl Proposed {
+    fn of(full: &FullRow) -> Self {
+        let FullRow { x, outcome, .. } = full;
+        let mut order: Vec<Ranked> = (0..).zip(x).map(|(id, x)| Ranked::new(*x, id)).collect();
+        let (_, last, _) = order.select_nth_unstable_by(outcome.kept - 1, |a, b| b.cmp(a));
+        // An id's logprob differs from the token's as their x do.
+        let shift = outcome.logprob - f64::from(x[outcome.token as usize]);
+        let logprob = |(id, x): (u32, &f32)| match Ranked::new(*x, id) >= *last {
+            true => (f64::from(*x) + shift) as f32,
+            false => f32::NEG_INFINITY,
+        };
+        Self { token: outcome.token, logprobs: (0..).zip(x).map(logprob).collect() }
+    }
+}
+
+impl Batch<'_> {
+    /// Draws a token for every row, as [`Batch::draw`] does, and writes out the distribution it was drawn from: how a
+    /// draft model proposes tokens that another model verifies by rejection. Its rows take [`crate::hash::Stream::Draft`],
+    /// as what accepts a token must not know what drew it. A row's own draft is left aside.
+    ///
+    /// ```
+    /// use klero::{Logits, Row, SamplingParams, hash::Stream};
+    /// let values = [0.5f32, 0.3, 0.2].map(f32::ln);
+    /// let sampling = SamplingParams { top_k: 2, seed: Some(1), ..Default::default() }.check().unwrap();
+    /// let row = Row::new(sampling, 0).with_stream(Stream::Draft);
+    /// let proposed = Logits::new(&values, 1, 3)?.batch().propose(&[row])?.remove(0).unwrap();
+    /// assert!((proposed.logprobs[0].exp() - 0.625).abs() < 1e-6);
+    /// assert_eq!(proposed.logprobs[2], f32::NEG_INFINITY);
+    /// # Ok::<(), klero::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Batch::draw`].
+    pub fn propose(&self, rows: &[Row]) -> Result<Vec<Result<Proposed, RowError>>, Error> {
+        self.expect(rows.len())?;
+        let propose = |(i, row): (usize, &Row)| {
+            Ok(self.row_in_full(i, &Row { draft: None, ..*row })?.map(|full| Proposed::of(&full)))
+        };
+        rows.iter().enumerate().map(propose).collect()
     }
 }
 

@@ -32,6 +32,34 @@ fn tokens_alone_are_those_of_the_outcomes() {
 }
 
 #[test]
+fn a_proposal_is_the_token_of_the_row_and_the_distribution_it_was_drawn_from() {
+    runner(700, 36)
+        .run(&recipes(3000), |recipe| {
+            let case = recipe.case();
+            let logits = Logits::new(&case.logits, 1, case.logits.len()).unwrap();
+            let batch = logits.batch().with_policy(case.edits.policy());
+            let ids: Vec<u32> = (0..case.row().vocabulary.unwrap_or(case.logits.len()) as u32).collect();
+            let row = Row { draft: None, ..case.row() }.with_ids(&ids);
+            let told = batch.draw(&[row]).unwrap().remove(0);
+            match (batch.propose(&[row]).unwrap().remove(0), told) {
+                (Ok(proposed), Ok(told)) => {
+                    prop_assert_eq!(proposed.token, told.token);
+                    prop_assert_eq!(proposed.logprobs.len(), told.asked.len());
+                    for (found, asked) in proposed.logprobs.iter().zip(&told.asked) {
+                        let close = (f64::from(*found) - asked.logprob).abs() <= 1e-5 * asked.logprob.abs().max(1.0);
+                        prop_assert!(close || f64::from(*found) == asked.logprob, "{} for {:?}", found, asked);
+                    }
+                }
+                (proposed, told) => {
+                    prop_assert_eq!(proposed.map_err(|e| e.to_string()).err(), told.map_err(|e| e.to_string()).err())
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
 fn a_sample_is_the_draw_of_its_own_seed() {
     runner(300, 32)
         .run(&(prop::collection::vec(recipes(2), 1..4), 1usize..900, 0usize..6), |(recipes, vocab, n)| {
