@@ -18,6 +18,16 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The same, said of one of several things.
+    #[must_use]
+    pub fn of(self, what: impl Display) -> Self {
+        match self {
+            Self::Usage(message) => Self::Usage(format!("{what}: {message}")),
+            Self::Run(message) => Self::Run(format!("{what}: {message}")),
+            Self::Closed => Self::Closed,
+        }
+    }
+
     /// Tells the user, in one line, and gives the exit code.
     pub fn report(self) -> ExitCode {
         let (message, code) = match self {

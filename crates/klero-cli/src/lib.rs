@@ -1,23 +1,25 @@
-//! The command `klero` as a library: for its own `main`, and for whoever wants to test what it reads from strangers.
+//! The command `klero` as a library: for its own `main`, and for whoever wants to test what it reads from strangers, or to
+//! write texts in a program.
 //!
 //! [`draw`] reads requests, [`tensors`] a file of tensors. Both take any bytes and answer with a result or a message, never
-//! with a panic.
+//! with a panic. [`generation`] lets texts grow.
 
 mod cli;
 mod doctor;
 pub mod draw;
-mod edits;
+pub mod edits;
 mod explain;
 mod failure;
 mod generate;
-mod generation;
 mod input;
 mod manual;
+pub mod generation;
 mod numbers;
 mod prompt;
 pub mod tensors;
 mod text;
 mod tokenize;
+mod words;
 
 use clap::Parser;
 use cli::{Cli, Command};

@@ -1,7 +1,7 @@
 //! `klero tokenize`: a text as the tokens of a model, and tokens as text.
 
 use crate::cli::TokenizeArgs;
-use crate::explain::words::{count, quote};
+use crate::words::{count, quote};
 use crate::failure::{Failure, tell};
 use crate::{input, prompt};
 use klero_models::{ModelError, Tokenizer};

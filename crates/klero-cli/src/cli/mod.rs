@@ -1,8 +1,11 @@
 //! What can be asked for on the command line.
 
 mod doctor;
+mod draft;
 mod help;
 mod manual;
+mod policy;
+mod report;
 mod sampling;
 mod tokenize;
 
@@ -10,12 +13,13 @@ pub use doctor::DoctorArgs;
 pub use manual::{CompletionsArgs, ManArgs};
 pub use tokenize::TokenizeArgs;
 
-use crate::edits::parse_id;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
-use klero::{ParamError, Policy};
+pub use draft::{DraftArgs, DraftSource};
+use klero::SamplingParams;
+use policy::PolicyArgs;
+pub use report::ReportArgs;
 use sampling::SamplingArgs;
-use std::collections::BTreeSet;
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 
@@ -58,12 +62,15 @@ pub enum Command {
 
 #[derive(Args, Debug)]
 pub struct GenerateArgs {
-    /// The text to go on from.
-    #[arg(short, long, allow_hyphen_values = true)]
-    pub prompt: String,
+    #[command(flatten)]
+    pub prompts: PromptsArgs,
 
     #[command(flatten)]
     pub source: PromptArgs,
+
+    /// Texts for each prompt, each with a seed of its own; the first has the seed given.
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub n: u16,
 
     /// The most tokens to write.
     #[arg(long, value_name = "N", default_value = "128")]
@@ -74,7 +81,37 @@ pub struct GenerateArgs {
     pub stop: Vec<String>,
 
     #[command(flatten)]
+    pub report: ReportArgs,
+
+    #[command(flatten)]
+    pub draft: DraftArgs,
+
+    #[command(flatten)]
     pub sampling: SamplingArgs,
+
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+}
+
+impl GenerateArgs {
+    /// The parameters, not yet checked.
+    pub fn params(&self) -> SamplingParams {
+        self.report.ask(self.sampling.params())
+    }
+}
+
+/// The texts to go on from.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = true)]
+pub struct PromptsArgs {
+    /// The text to go on from; may be given more than once, for several texts.
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub prompt: Vec<String>,
+
+    /// A file whose whole text is a prompt, - for the standard input; may be given more than once, and stands after
+    /// --prompt.
+    #[arg(long, value_name = "FILE")]
+    pub prompt_file: Vec<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -87,24 +124,8 @@ pub struct DrawArgs {
     #[arg(long, value_name = "FILE.jsonl")]
     pub requests: PathBuf,
 
-    /// In every row, keep only the N largest logits after the mask; 0 is off.
-    #[arg(long, value_name = "N", default_value = "0", hide_default_value = true, allow_negative_numbers = true)]
-    force_top_k: usize,
-
-    /// Ids that no request may draw.
-    #[arg(long, value_name = "ID[,ID...]", value_parser = parse_ids, allow_hyphen_values = true)]
-    blacklist: Option<BTreeSet<u32>>,
-}
-
-impl DrawArgs {
-    /// What holds for every request.
-    pub fn policy(&self) -> Policy<'_> {
-        Policy { blacklist: self.blacklist.as_ref(), force_top_k: NonZeroUsize::new(self.force_top_k) }
-    }
-}
-
-fn parse_ids(text: &str) -> Result<BTreeSet<u32>, ParamError> {
-    text.split(',').map(parse_id).collect()
+    #[command(flatten)]
+    pub policy: PolicyArgs,
 }
 
 #[derive(Args, Debug)]

@@ -1,7 +1,7 @@
 //! Models on this machine: the default one, others beside it, and what Hugging Face's tools have fetched.
 
 use super::page::{Section, bytes};
-use crate::explain::words::count;
+use crate::words::count;
 use klero_models::ModelError;
 use serde::Serialize;
 use std::env;

@@ -2,7 +2,7 @@
 
 use super::page::Section;
 use super::self_test;
-use crate::explain::words::count;
+use crate::words::count;
 use klero::{Logits, Row, SamplingParams};
 use rayon::prelude::*;
 use serde::Serialize;

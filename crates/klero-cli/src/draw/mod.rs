@@ -34,7 +34,7 @@ pub(crate) fn run(args: &DrawArgs) -> Result<ExitCode, Failure> {
     let tensors = file.tensors()?;
     let requests = input::read(&args.requests)?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let invalid = replay(&tensors, &requests, &args.policy(), &mut out)?;
+    let invalid = replay(&tensors, &requests, &args.policy.policy(), &mut out)?;
     out.flush()?;
     for error in &invalid {
         tell(error);

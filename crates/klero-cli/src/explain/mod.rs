@@ -2,12 +2,12 @@
 
 mod bar;
 mod page;
-pub mod words;
 
 use crate::cli::ExplainArgs;
 use crate::failure::Failure;
 use crate::prompt;
 use crate::tensors::{Rows, TensorFile};
+use crate::words;
 use klero::{Batch, Explanation, FusedHead, Row, SamplingParams};
 use klero_models::Tokenizer;
 use page::Page;

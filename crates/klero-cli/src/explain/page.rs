@@ -1,7 +1,7 @@
 //! The page that explains a draw, as text with styles; whoever prints it takes the styles out where they do not belong.
 
 use super::bar::bar;
-use super::words::{beside, count, number, percent, quote_short};
+use crate::words::{beside, count, number, percent, quote_short};
 use anstyle::{AnsiColor, Style};
 use klero::{Draw, ExplainedToken, Explanation, Fate, FilterOrder, GREEDY_TEMPERATURE, Lot, SamplingParams};
 use std::fmt::{self, Display, Formatter};
