@@ -8,8 +8,8 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub struct DraftArgs {
-    /// Guess tokens ahead and verify several in one step: with a smaller model of the same vocabulary, or with \"ngram\", by
-    /// what followed where the text said the same before.
+    /// Guess tokens ahead and verify several in one step. ngram guesses what followed where the text said the same before;
+    /// a smaller model must have the same vocabulary.
     #[arg(long, value_name = "ngram|MODEL.gguf", value_parser = |text: &str| Ok::<_, String>(DraftSource::of(text)))]
     pub draft: Option<DraftSource>,
 
@@ -23,8 +23,8 @@ pub struct DraftArgs {
     )]
     pub draft_tokens: u16,
 
-    /// When a guess holds.
-    #[arg(long, value_enum, default_value_t, requires = "draft")]
+    /// When a guess is accepted.
+    #[arg(long, value_name = "RULE", value_enum, default_value_t, requires = "draft")]
     pub draft_verify: RuleArg,
 }
 

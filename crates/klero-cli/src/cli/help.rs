@@ -1,12 +1,39 @@
 //! What `--help` says after the list of arguments.
 
-pub const GENERATE_EXAMPLES: &str = "\
+pub const GENERATE_HELP: &str = "\
 The text goes to the standard output; the seed and the speed go to the standard error.
+
+Several texts (more than one prompt, or -n) grow together, so that weights are read once for all.
+Each is the very text that its prompt and its seed give alone. They are printed one after the
+other, each under a heading, as soon as those before it have ended. Of n texts of a prompt the
+first has the seed given, the others have seeds that follow from it, which are told.
+
+With --json a line is written for each token, of all texts as they grow:
+  prompt, sample     which text, from 0
+  position           the number of tokens before it
+  id, bytes          the token; of a control token the bytes are its name
+  text               the whole characters that it completes, possibly none
+  logprob, kept      its logprob after temperature and filters, and how many tokens they left
+  raw_logprob, top_logprobs (id, text, bytes, logprob, raw_logprob of each), kept_ids, confidence
+  (entropy, largest, smaller)
+                     where asked for
+and one for the end of each text:
+  prompt, sample     which text
+  seed               as text
+  ended              \"token\" (the model ended it), \"length\", \"context\", \"stop\", \"interrupted\" or
+                     \"failed\" (no token can be drawn: error says why)
+  tokens, text       the number of its tokens, and all that was written, up to any stop string
+A logprob of minus infinity is null.
+
 Exit code: 0, 130 after Ctrl-C, 1 if something fails, 2 for arguments that make no sense.
 
 Examples:
   klero generate -p 'The capital of France is'
   klero generate -p 'Once upon a time' --temperature 0.8 --top-p 0.95 --seed 42 --max-tokens 60
+  klero generate -p 'Once upon a time' -p 'In the year 3000' -n 4 --seed 42
+  klero generate -p 'The capital of France is' --max-tokens 5 --logprobs 3
+  klero generate --prompt-file - --json --seed 42 <letter.txt
+  klero generate --prompt-file letter.txt --draft ngram --draft-tokens 8
   klero generate -p 'Q: What is a lot?
 A:' --stop 'Q:' -m SmolLM2-135M-Instruct.Q4_1.gguf --threads 2";
 

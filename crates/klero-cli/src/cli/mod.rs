@@ -38,7 +38,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Write text with a model.
-    #[command(after_help = help::GENERATE_EXAMPLES)]
+    #[command(after_long_help = help::GENERATE_HELP, after_help = "See --help for the output and examples.")]
     Generate(GenerateArgs),
     /// Replay draws from a file of tensors.
     #[command(after_long_help = help::DRAW_HELP, after_help = "See --help for the fields of a request and examples.")]

@@ -25,7 +25,7 @@ pub struct ReportArgs {
     #[arg(long, requires = "told")]
     pub confidence: bool,
 
-    /// Show the ids that the filters left.
+    /// With --json, show the ids that the filters left.
     #[arg(long, requires = "json")]
     pub kept_ids: bool,
 }
