@@ -163,6 +163,42 @@ fn samples_are_texts_of_their_own_seeds_and_read_the_prompt_once() {
     }
 }
 
+#[test]
+fn a_text_that_reuses_an_earlier_one_reads_only_what_is_new() {
+    let (model, draft) = models();
+    let params = SamplingParams { seed: Some(3), temperature: 0.4, ..Default::default() };
+    let source = || Source::Model(DraftModel::new(draft, model).unwrap());
+    for (first, second, fresh) in [
+        ("a question", "a question, and more of it", 16),
+        ("a question", "a quarrel", 5),
+        ("a question", "a question", 1),
+        ("a question", "a", 1),
+        ("one", "two", 3),
+    ] {
+        let mut earlier = [text(model, first, &params, 5)];
+        let mut engine =
+            Engine::new(model).unwrap().with_drafter(Drafter { source: source(), tokens: 2, rule: Rule::Coupled });
+        together(&mut engine, &mut earlier);
+        let [earlier] = earlier;
+        // What was written must not happen to be what follows.
+        assert_ne!(earlier.written()[0], u32::from(b','));
+        let later = text(model, second, &params, 12);
+        let mut engine =
+            Engine::new(model).unwrap().with_drafter(Drafter { source: source(), tokens: 2, rule: Rule::Coupled });
+        let grown = together(&mut engine, &mut [later.reusing(earlier.clone())]).remove(0);
+        assert_eq!(plain(grown), alone(model, second, &params, 12), "{second:?} after {first:?}");
+        assert_eq!(engine.timing().prompt.0, fresh, "{second:?} after {first:?}");
+
+        let prompt = model.tokenizer().encode(second, false).unwrap();
+        let sampling = params.check().unwrap();
+        let generation = Generation::new(model, prompt.clone(), sampling, edits(&prompt), 12).unwrap();
+        let mut generation = generation.reusing(earlier);
+        let outcomes: Vec<Outcome> = generation.by_ref().map(Result::unwrap).collect();
+        assert_eq!(outcomes, alone(model, second, &params, 12).0);
+        assert_eq!((generation.timing().prompt.0, generation.into_text().prompt_len()), (fresh, prompt.len()));
+    }
+}
+
 /// Texts with coupled guesses, of several seeds and settings, which must be those without; what became of the guesses.
 fn coupled<'m>(source: impl Fn() -> Source<'m>, prompts: &[&str]) -> Drafts {
     let (model, _) = models();

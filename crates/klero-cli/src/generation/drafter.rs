@@ -89,7 +89,7 @@ impl<'m> DraftModel<'m> {
 
     /// What the draft model has read of a text, and what it has not; nothing of a text that is longer than its context.
     pub(super) fn unread<'t>(&self, text: &'t mut Text) -> (&'t mut Sequence, &'t [u32]) {
-        let read = text.drafter.get_or_insert_with(|| self.model.new_sequence());
+        let read = text.draft.get_or_insert_with(|| self.model.new_sequence());
         let unread = if text.tokens.len() > self.model.config().context { &[] } else { &text.tokens[read.len()..] };
         (read, unread)
     }
@@ -121,14 +121,14 @@ impl<'m> DraftModel<'m> {
     fn read(&self, open: &mut [&mut Open]) -> Result<Vec<f32>, GenerationError> {
         let new = || self.model.new_sequence();
         let unread = |open: &mut &mut Open| -> Vec<u32> {
-            let read = open.text.drafter.get_or_insert_with(new).len();
+            let read = open.text.draft.get_or_insert_with(new).len();
             open.text.tokens.iter().chain(&open.guess.tokens).skip(read).copied().collect()
         };
         let unread: Vec<Vec<u32>> = open.iter_mut().map(unread).collect();
         let mut batch: Vec<(&mut Sequence, &[u32])> = open
             .iter_mut()
             .zip(&unread)
-            .map(|(open, unread)| (open.text.drafter.get_or_insert_with(new), &unread[..]))
+            .map(|(open, unread)| (open.text.draft.get_or_insert_with(new), &unread[..]))
             .collect();
         let hidden = self.forward(&mut batch)?;
         Ok(last_states(&hidden, self.model.config().dim, unread.iter().map(|unread| (unread.len(), 1))))

@@ -77,6 +77,17 @@ impl<'m> Generation<'m> {
         Ok(Self { engine: Engine::new(model)?, text, failed: false })
     }
 
+    /// The same generation, which does not read again what `earlier` has read: [`Text::reusing`].
+    #[must_use]
+    pub fn reusing(self, earlier: Text) -> Self {
+        Self { text: self.text.reusing(earlier), ..self }
+    }
+
+    /// The text as it is now, with all that the model has read of it.
+    pub fn into_text(self) -> Text {
+        self.text
+    }
+
     /// Why the iterator ended; None before that, and after an error.
     pub fn end(&self) -> Option<End> {
         self.text.end()

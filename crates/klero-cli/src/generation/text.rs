@@ -29,7 +29,7 @@ pub struct Text {
     /// What the model has read: the beginning of the tokens.
     sequence: Sequence,
     /// What a draft model has read, likewise.
-    pub(super) drafter: Option<Sequence>,
+    pub(super) draft: Option<Sequence>,
     /// Whether the next step must do without a draft.
     pub(super) undrafted: bool,
     max_tokens: usize,
@@ -62,7 +62,7 @@ impl Text {
             sampling,
             edits,
             sequence: model.new_sequence(),
-            drafter: None,
+            draft: None,
             undrafted: false,
             max_tokens,
             context: limit,
@@ -77,6 +77,18 @@ impl Text {
     #[must_use]
     pub fn sample(&self, j: u64) -> Self {
         Self { sampling: self.sampling.sample(j), ..self.clone() }
+    }
+
+    /// The same text, which does not read again what `earlier`, a text of the same model, has read of the tokens that both
+    /// begin with. So a conversation is read once, whatever becomes of its end.
+    #[must_use]
+    pub fn reusing(self, earlier: Self) -> Self {
+        let common = self.tokens.iter().zip(&earlier.tokens).take_while(|(own, other)| own == other).count();
+        let reused = |mut read: Sequence| {
+            read.truncate(common.min(self.tokens.len() - 1));
+            read
+        };
+        Self { sequence: reused(earlier.sequence), draft: earlier.draft.map(reused), ..self }
     }
 
     /// The seed.
@@ -133,7 +145,7 @@ impl Text {
             }
         }
         let read = self.tokens.len() - 1;
-        [Some(&mut self.sequence), self.drafter.as_mut()].into_iter().flatten().for_each(|s| s.truncate(read));
+        [Some(&mut self.sequence), self.draft.as_mut()].into_iter().flatten().for_each(|s| s.truncate(read));
         outcomes
     }
 
