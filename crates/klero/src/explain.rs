@@ -27,8 +27,21 @@ pub struct Explanation {
     pub candidates: usize,
     /// The mass of all kept ids in the whole distribution.
     pub kept_mass: f64,
+    /// Where each filter that removes anything cuts, in the order in which they are applied.
+    pub cuts: Vec<Cut>,
     /// The best tokens, best first, and the drawn one if it is not among them.
     pub tokens: Vec<ExplainedToken>,
+}
+
+/// Where a filter cuts the order of ids.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cut {
+    /// What becomes of the ids behind the cut, unless a filter applied earlier removes them: never [`Fate::Kept`].
+    pub fate: Fate,
+    /// How many ids stand before the cut.
+    pub rank: usize,
+    /// Their mass in the whole distribution.
+    pub mass: f64,
 }
 
 /// One token of an [`Explanation`].
@@ -123,16 +136,18 @@ fn explain(full: &FullRow, asked: &Row, shown: usize) -> Explanation {
     let outcome = full.outcome.clone();
     let hash = row_hash(asked.stream.seed(sampling.seed), asked.position, Case::Fresh);
     let order = Order::new(&ranked, outcome.log_normalizer, &sampling, outcome.kept, hash);
+    let cuts = order.cuts();
     let drawn = ranked.iter().position(|ranked| ranked.id() == outcome.token).expect("the drawn token is finite");
     let last = shown.min(ranked.len());
     let tokens =
-        (0..last).chain((drawn >= last).then_some(drawn)).map(|rank| order.token(&full.logits, rank)).collect();
+        (0..last).chain((drawn >= last).then_some(drawn)).map(|rank| order.token(&full.logits, &cuts, rank)).collect();
     Explanation {
         draw: sampling.draw,
         hash,
         uniform: uniform(hash),
         candidates: ranked.len(),
         kept_mass: order.before(outcome.kept),
+        cuts,
         tokens,
         outcome,
     }
@@ -165,7 +180,7 @@ impl<'a> Order<'a> {
         (mass::value(self.before[rank]) / self.total).min(1.0)
     }
 
-    fn token(&self, logits: &[f32], rank: usize) -> ExplainedToken {
+    fn token(&self, logits: &[f32], cuts: &[Cut], rank: usize) -> ExplainedToken {
         let (token, scaled) = (self.ranked[rank].id(), self.ranked[rank].x());
         ExplainedToken {
             token,
@@ -174,25 +189,29 @@ impl<'a> Order<'a> {
             scaled,
             probability: mass::value(mass::weight(scaled, self.max)) / self.total,
             mass_before: self.before(rank),
-            fate: self.fate(rank),
+            fate: fate(cuts, rank),
             lot: (rank < self.kept).then(|| self.lot(rank)),
         }
     }
 
-    /// The first filter that removes the rank, in the order in which they are applied.
-    fn fate(&self, rank: usize) -> Fate {
-        let sampling = self.sampling;
-        let by_top_k = sampling.top_k.is_some_and(|k| rank >= k);
-        let by_min_p = exp(self.ranked[rank].x() - self.max) < sampling.min_p;
-        let by_top_p = self.before(rank) > f64::from(sampling.top_p) || !(by_top_k || by_min_p);
-        match sampling.filter_order {
-            _ if rank < self.kept => Fate::Kept,
-            FilterOrder::TopPFirst if by_top_p => Fate::TopP,
-            FilterOrder::MinPFirst if by_min_p => Fate::MinP,
-            _ if by_top_k => Fate::TopK,
-            FilterOrder::TopPFirst => Fate::MinP,
-            FilterOrder::MinPFirst => Fate::TopP,
-        }
+    fn cuts(&self) -> Vec<Cut> {
+        let (sampling, all) = (self.sampling, self.ranked.len());
+        let top_k = sampling.top_k.map_or(all, |k| k.min(all));
+        let min_p = self.ranked.partition_point(|ranked| exp(ranked.x() - self.max) >= sampling.min_p);
+        let top_p = |limit: fn(f32, u64) -> u64, left: usize| {
+            let limit = limit(sampling.top_p, self.before[left]);
+            let removes = |rank: &usize| sampling.top_p < 1.0 && self.before[*rank] > limit;
+            (0..left).find(removes).unwrap_or(all)
+        };
+        let cuts = match sampling.filter_order {
+            FilterOrder::TopPFirst => [(Fate::TopP, top_p(mass::limit, all)), (Fate::TopK, top_k), (Fate::MinP, min_p)],
+            FilterOrder::MinPFirst => {
+                let left = top_k.min(min_p);
+                [(Fate::MinP, min_p), (Fate::TopK, top_k), (Fate::TopP, top_p(mass::limit_below, left))]
+            }
+        };
+        let cut = |(fate, rank): (Fate, usize)| (rank < all).then(|| Cut { fate, rank, mass: self.before(rank) });
+        cuts.into_iter().filter_map(cut).collect()
     }
 
     fn lot(&self, rank: usize) -> Lot {
@@ -212,6 +231,11 @@ impl<'a> Order<'a> {
             }
         }
     }
+}
+
+/// What the filters do with a rank: the first that removes it counts.
+fn fate(cuts: &[Cut], rank: usize) -> Fate {
+    cuts.iter().find(|cut| cut.rank <= rank).map_or(Fate::Kept, |cut| cut.fate)
 }
 
 #[cfg(test)]
@@ -263,5 +287,25 @@ mod tests {
         for pair in explanation.tokens[..30].windows(2) {
             assert!(pair[0].fate == Fate::Kept || pair[1].fate != Fate::Kept);
         }
+    }
+
+    #[test]
+    fn the_kept_ids_end_at_the_first_cut() {
+        let mut binding = std::collections::HashSet::new();
+        for filter_order in [FilterOrder::TopPFirst, FilterOrder::MinPFirst] {
+            for i in 0..512 {
+                let top_p = [1.0, 0.999, 0.9, 0.5, 0.3, 0.1, 0.01, 1e-30][i % 8];
+                let top_k = [-1, 1, 2, 5, 20, 100, 299, 400][i / 8 % 8];
+                let min_p = [0.0, 1e-30, 1e-9, 0.01, 0.1, 0.3, 0.7, 0.999][i / 64];
+                let params = SamplingParams { seed: Some(1), top_p, top_k, min_p, filter_order, ..Default::default() };
+                let Explanation { outcome, candidates, cuts, tokens, .. } = explained(&params, 300);
+                let first = cuts.iter().min_by_key(|cut| cut.rank);
+                assert_eq!(outcome.kept, first.map_or(candidates, |cut| cut.rank), "{params:?}");
+                assert!(cuts.iter().all(|cut| cut.mass == tokens[cut.rank].mass_before), "{params:?}");
+                assert_eq!(tokens.iter().filter(|token| token.fate == Fate::Kept).count(), outcome.kept, "{params:?}");
+                binding.extend(first.map(|cut| format!("{filter_order:?} {:?}", cut.fate)));
+            }
+        }
+        assert_eq!(binding.len(), 6, "{binding:?}");
     }
 }

@@ -63,7 +63,7 @@ pub use cpu::instruction_sets;
 pub use edits::{Edits, History, LogitBias, Policy};
 pub use element::Element;
 pub use error::{Error, Input, RowError};
-pub use explain::{ExplainedToken, Explanation, Fate, Lot};
+pub use explain::{Cut, ExplainedToken, Explanation, Fate, Lot};
 pub use head::FusedHead;
 pub use logits::Logits;
 pub use params::{Draw, FilterOrder, GREEDY_TEMPERATURE, ParamError, Sampling, SamplingParams, parse_seed};
