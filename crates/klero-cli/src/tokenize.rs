@@ -1,8 +1,8 @@
 //! `klero tokenize`: a text as the tokens of a model, and tokens as text.
 
 use crate::cli::TokenizeArgs;
-use crate::words::{count, quote};
 use crate::failure::{Failure, tell};
+use crate::words::{count, quote};
 use crate::{input, prompt};
 use klero_models::{ModelError, Tokenizer};
 use serde::Serialize;

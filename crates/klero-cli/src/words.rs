@@ -1,5 +1,7 @@
 //! Tokens and numbers as a person reads them.
 
+use unicode_width::UnicodeWidthStr;
+
 /// Bytes as a quoted string: whole characters as they are, or escaped where they would not show; other bytes as \xNN.
 pub fn quote(bytes: &[u8]) -> String {
     let mut text = String::from("\"");
@@ -12,15 +14,34 @@ pub fn quote(bytes: &[u8]) -> String {
     text
 }
 
-/// As [`quote`], but of at most `width` characters; what is left out in the middle shows as an ellipsis.
+/// As [`quote`], but in at most `width` columns.
 pub fn quote_short(bytes: &[u8], width: usize) -> String {
-    let characters: Vec<char> = quote(bytes).chars().collect();
-    if characters.len() <= width {
-        return characters.into_iter().collect();
+    shorten(&quote(bytes), width)
+}
+
+/// A text in at most `width` columns, of which a wide character takes two; what is left out in the middle shows as an
+/// ellipsis.
+pub fn shorten(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
     }
     let tail = width / 3;
-    let (head, rest) = characters.split_at(width - 1 - tail);
-    head.iter().chain(&['…']).chain(&rest[rest.len() - tail..]).collect()
+    let head = fitting(text.chars(), width - 1 - tail);
+    let tail = fitting(text.chars().rev(), tail);
+    head.chars().chain(['…']).chain(tail.chars().rev()).collect()
+}
+
+/// As many of the characters as fit into `width` columns.
+fn fitting(characters: impl Iterator<Item = char>, width: usize) -> String {
+    let mut text = String::new();
+    for character in characters {
+        text.push(character);
+        if text.width() > width {
+            text.pop();
+            break;
+        }
+    }
+    text
 }
 
 /// A number in at most `width` columns: with three decimals if they fit, else fewer, else as a power of ten.
@@ -73,6 +94,8 @@ mod tests {
         assert_eq!(quote(b"a\xF0\x9Fb"), "\"a\\xf0\\x9fb\"");
         assert_eq!(quote_short(b"abcdefghijklmnop", 9), "\"abcd…op\"");
         assert_eq!(quote_short(b"abc", 9), "\"abc\"");
+        assert_eq!(quote_short("首都は東京です".as_bytes(), 12), "\"首都は…す\"");
+        assert_eq!(quote_short("首都は東京".as_bytes(), 12), "\"首都は東京\"");
     }
 
     #[test]

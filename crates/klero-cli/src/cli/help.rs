@@ -92,6 +92,7 @@ pub const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   klero explain -p 'The capital of France is' --temperature 0.8 --top-p 0.9 --seed 42
   klero explain -p 'Once upon a' --draw inverse_cdf --shown 20
+  klero explain -p 'My favourite animal is the' --top-p 0.5 --seed 7 --svg draw.svg --png draw.png
   klero explain --tensors step.safetensors --logits row-17 --position 9 --seed 42";
 
 pub const TOKENIZE_EXAMPLES: &str = "\

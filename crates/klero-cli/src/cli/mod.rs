@@ -21,7 +21,7 @@ use policy::PolicyArgs;
 pub use report::ReportArgs;
 use sampling::SamplingArgs;
 use std::num::{NonZeroU16, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Draws the next token of a language model, exactly and reproducibly.
 #[derive(Debug, Parser)]
@@ -157,8 +157,23 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "N", default_value = "12")]
     pub shown: NonZeroUsize,
 
+    /// Also write a picture, as SVG; - for the standard output, in place of the page.
+    #[arg(long, value_name = "FILE.svg")]
+    pub svg: Option<PathBuf>,
+
+    /// Also write that picture as PNG, of twice the size; - as above.
+    #[arg(long, value_name = "FILE.png")]
+    pub png: Option<PathBuf>,
+
     #[command(flatten)]
     pub sampling: SamplingArgs,
+}
+
+impl ExplainArgs {
+    /// The files that pictures go to.
+    pub fn pictures(&self) -> impl Iterator<Item = &Path> {
+        self.svg.iter().chain(&self.png).map(PathBuf::as_path)
+    }
 }
 
 /// Which model reads the prompt, and how.

@@ -38,21 +38,26 @@ impl Display for Page<'_> {
 
 impl Page<'_> {
     fn head(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Explanation { outcome, hash, uniform, .. } = self.explanation;
         writeln!(f, "{HEADING}{}{HEADING:#}", self.source)?;
         writeln!(f, "{}", self.parameters())?;
         if let Some(edits) = &self.edits {
             writeln!(f, "{edits}")?;
         }
-        write!(f, "seed {}, position {}: hash {hash:016x}", outcome.seed, outcome.position)?;
-        match self.explanation.draw {
-            Draw::Gumbel => writeln!(f, "\n"),
-            Draw::InverseCdf => writeln!(f, ", u = {uniform:.9}\n"),
+        writeln!(f, "{}\n", self.randomness())
+    }
+
+    /// Where the randomness comes from.
+    pub fn randomness(&self) -> String {
+        let Explanation { outcome, hash, uniform, draw, .. } = self.explanation;
+        let hash = format!("seed {}, position {}: hash {hash:016x}", outcome.seed, outcome.position);
+        match draw {
+            Draw::Gumbel => hash,
+            Draw::InverseCdf => format!("{hash}, u = {uniform:.9}"),
         }
     }
 
     /// The parameters; those that are off are not worth a word.
-    fn parameters(&self) -> String {
+    pub fn parameters(&self) -> String {
         let params = self.params;
         let mut words = vec![format!("temperature {}", params.temperature)];
         if self.greedy() {
@@ -126,7 +131,7 @@ impl Page<'_> {
     }
 
     /// The logit after penalties and bias, where they changed it.
-    fn edited(&self, token: &ExplainedToken) -> Option<f64> {
+    pub fn edited(&self, token: &ExplainedToken) -> Option<f64> {
         let temperature = if self.greedy() { GREEDY_TEMPERATURE } else { self.params.temperature };
         let inverse = 1.0 / temperature as f32;
         (token.scaled != token.logit * inverse).then(|| f64::from(token.scaled) / f64::from(inverse))
@@ -140,7 +145,8 @@ impl Page<'_> {
         format!("{numbers}  {}", bar(probability / self.best().probability, BAR))
     }
 
-    fn why_removed(&self, token: &ExplainedToken) -> String {
+    /// Which filter removed a token, with the numbers.
+    pub fn why_removed(&self, token: &ExplainedToken) -> String {
         let params = self.params;
         match token.fate {
             Fate::Kept => String::new(),
@@ -156,43 +162,56 @@ impl Page<'_> {
         }
     }
 
-    /// What the table leaves out.
     fn rest(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.left_out() {
+            Some(words) => writeln!(f, "       {words}\n"),
+            None => writeln!(f),
+        }
+    }
+
+    /// What the table leaves out, if anything.
+    pub fn left_out(&self) -> Option<String> {
         let Explanation { tokens, candidates, outcome, .. } = self.explanation;
         let more = candidates - tokens.len();
-        if more == 0 {
-            return writeln!(f);
-        }
         let kept = outcome.kept - tokens.iter().filter(|token| token.fate == Fate::Kept).count();
-        writeln!(f, "       … and {} more, {} of them kept\n", count(more), count(kept))
+        (more > 0).then(|| format!("… and {} more, {} of them kept", count(more), count(kept)))
     }
 
     fn sentences(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Explanation { outcome, candidates, kept_mass, .. } = self.explanation;
-        let name = match self.quoted(outcome.token, 40) {
-            Some(text) => format!("{text}, token {}", outcome.token),
-            None => format!("token {}", outcome.token),
+        let token = self.explanation.outcome.token;
+        let name = match self.quoted(token, 40) {
+            Some(text) => format!("{text}, token {token}"),
+            None => format!("token {token}"),
         };
         writeln!(f, "Drawn: {DRAWN}{name}{DRAWN:#}. {}", self.how())?;
+        writeln!(f, "{}", self.filtered())?;
+        writeln!(f, "{}", self.chances())
+    }
+
+    /// What the filters left, in a sentence.
+    pub fn filtered(&self) -> String {
+        let Explanation { outcome, candidates, kept_mass, .. } = self.explanation;
         let (all, kept) = (count(*candidates), count(outcome.kept));
         match outcome.kept == *candidates {
-            true => writeln!(f, "All {all} possible tokens took part.")?,
-            false => writeln!(
-                f,
+            true => format!("All {all} possible tokens took part."),
+            false => format!(
                 "Of {all} possible tokens the filters kept {kept}, which hold {} of the probability.",
                 percent(*kept_mass)
-            )?,
-        }
-        let logprob = |value: f64| format!("{} (logprob {value:.4})", percent(value.exp()).trim());
-        write!(f, "Its probability was {} after temperature and filters", logprob(outcome.logprob))?;
-        match outcome.raw_logprob {
-            Some(raw) => writeln!(f, ",\n{} in the model's own distribution.", logprob(raw)),
-            None => writeln!(f, "."),
+            ),
         }
     }
 
+    /// How probable the drawn token was, in a sentence.
+    pub fn chances(&self) -> String {
+        let outcome = &self.explanation.outcome;
+        let logprob = |value: f64| format!("{} (logprob {value:.4})", percent(value.exp()).trim());
+        let processed = logprob(outcome.logprob);
+        let raw = outcome.raw_logprob.map(|raw| format!(",\n{} in the model's own distribution", logprob(raw)));
+        format!("Its probability was {processed} after temperature and filters{}.", raw.unwrap_or_default())
+    }
+
     /// How the lot fell, in a sentence.
-    fn how(&self) -> String {
+    pub fn how(&self) -> String {
         let drawn = self.explanation.tokens.iter().find(|token| token.token == self.explanation.outcome.token);
         match drawn.and_then(|token| token.lot) {
             Some(Lot::Race { score, .. }) => {
@@ -216,7 +235,8 @@ impl Page<'_> {
         }
     }
 
-    fn best(&self) -> &ExplainedToken {
+    /// The most probable token.
+    pub fn best(&self) -> &ExplainedToken {
         &self.explanation.tokens[0]
     }
 
