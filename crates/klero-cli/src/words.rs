@@ -31,6 +31,11 @@ pub fn shorten(text: &str, width: usize) -> String {
     head.chars().chain(['…']).chain(tail.chars().rev()).collect()
 }
 
+/// A text with spaces behind it that fill `width` columns.
+pub fn padded(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+}
+
 /// As many of the characters as fit into `width` columns.
 fn fitting(characters: impl Iterator<Item = char>, width: usize) -> String {
     let mut text = String::new();
@@ -95,6 +100,7 @@ mod tests {
         assert_eq!(quote_short(b"abcdefghijklmnop", 9), "\"abcd…op\"");
         assert_eq!(quote_short(b"abc", 9), "\"abc\"");
         assert_eq!(quote_short("首都は東京です".as_bytes(), 12), "\"首都は…す\"");
+        assert_eq!(padded("\"首都は…す\"", 14), "\"首都は…す\"   ");
         assert_eq!(quote_short("首都は東京".as_bytes(), 12), "\"首都は東京\"");
     }
 

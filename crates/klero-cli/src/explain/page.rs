@@ -1,7 +1,7 @@
 //! The page that explains a draw, as text with styles; whoever prints it takes the styles out where they do not belong.
 
 use super::bar::bar;
-use crate::words::{beside, count, number, percent, quote_short};
+use crate::words::{beside, count, number, padded, percent, quote_short};
 use anstyle::{AnsiColor, Style};
 use klero::{Draw, ExplainedToken, Explanation, Fate, FilterOrder, GREEDY_TEMPERATURE, Lot, SamplingParams};
 use std::fmt::{self, Display, Formatter};
@@ -117,7 +117,7 @@ impl Page<'_> {
             None => REMOVED,
         };
         let mark = if drawn { '▶' } else { ' ' };
-        let text = self.quoted(token.token, TEXT).map(|text| format!("{text:TEXT$} ")).unwrap_or_default();
+        let text = self.quoted(token.token, TEXT).map(|text| padded(&text, TEXT + 1)).unwrap_or_default();
         let edited = self.edited(token);
         let (logit, rank) = (number(edited.unwrap_or(token.logit.into()), 9), token.rank + 1);
         let (chance, before) = (percent(token.probability), percent(token.mass_before));

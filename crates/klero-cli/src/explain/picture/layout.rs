@@ -3,9 +3,9 @@
 use super::line::UnitLine;
 use super::panel::{HEADS, Mark, NUMBERS, Panel};
 use super::race::Race;
-use super::scene::{Anchor, Colour, Font, Line, Rect, Scene, Shape, Text, colours};
+use super::scene::{Anchor, Font, Line, Rect, Scene, Shape, Text, colours};
 use crate::explain::page::Page;
-use crate::words::{percent, quote, shorten};
+use crate::words::{count, percent, quote, shorten};
 use klero::{Cut, Draw, ExplainedToken, Explanation, Fate, FilterOrder};
 
 const WIDTH: f64 = 960.0;
@@ -14,13 +14,20 @@ const LEFT: f64 = 32.0;
 const RIGHT: f64 = WIDTH - LEFT;
 
 const TITLE: Font = Font::mono(16.0).bold();
+const RESULT: Font = Font::mono(15.0).bold();
 const PROSE: Font = Font::sans(13.0);
 const NOTES: Font = Font::sans(12.0);
 const TOKENS: Font = Font::mono(14.0);
 
+/// From one line of prose to the next.
+const LEADING: f64 = 20.0;
+
 /// Columns of a token's text, of the drawn token's below the table.
 const TOKEN: usize = 18;
 const DRAWN: usize = 40;
+
+/// Marks in a line of the legend.
+const LEGEND: usize = 4;
 
 /// Where columns end (those of numbers) or begin and end (texts and bars).
 const RANK: f64 = 82.0;
@@ -29,6 +36,9 @@ const ID: f64 = 310.0;
 const CHANCE: (f64, f64) = (332.0, 426.0);
 const PERCENT: f64 = 494.0;
 const PANEL: f64 = 524.0;
+
+/// What the reader of a picture may not know.
+const CHANCE_IN_WORDS: &str = "Chance is what the softmax of logit / T gives a token, T being the temperature.";
 
 /// A horizontal piece of the table.
 enum Band<'a> {
@@ -95,16 +105,16 @@ impl<'a, 'p> Layout<'a, 'p> {
         self.y += 3.0;
         let page = self.page;
         for line in [Some(page.parameters()), page.edits.clone(), Some(page.randomness())].into_iter().flatten() {
-            self.prose(&line, PROSE, colours::MUTED);
+            self.prose(&line);
         }
         self.y += 46.0;
     }
 
     /// Text in as many lines as it takes.
-    fn prose(&mut self, text: &str, font: Font, colour: Colour) {
-        for line in wrap(text, columns(font)) {
-            self.y += font.size * 1.55;
-            self.scene.add(Text::new(LEFT, self.y, font, line).coloured(colour));
+    fn prose(&mut self, text: &str) {
+        for line in wrap(text, columns(PROSE)) {
+            self.y += LEADING;
+            self.scene.add(Text::new(LEFT, self.y, PROSE, line).coloured(colours::MUTED));
         }
     }
 
@@ -126,7 +136,7 @@ impl<'a, 'p> Layout<'a, 'p> {
                 }
                 Band::Cut(cut) => self.cut(cut),
                 Band::Rest(words) => {
-                    let words = Text::new(self.text(), self.y + 20.0, NOTES, words.as_str());
+                    let words = Text::new(TEXT.0, self.y + 20.0, NOTES, words.as_str());
                     self.scene.add(words.coloured(colours::MUTED));
                 }
             }
@@ -135,15 +145,15 @@ impl<'a, 'p> Layout<'a, 'p> {
     }
 
     fn heads(&mut self) {
-        let text = [("token", self.text(), Anchor::Start), ("id", ID, Anchor::End)];
-        let id = [("token", self.text(), Anchor::Start)];
+        let text = [("token", TEXT.0, Anchor::Start), ("id", ID, Anchor::End)];
+        let id = [("token", TEXT.0, Anchor::Start)];
         let text = if self.named() { &text[..] } else { &id[..] };
         let chance = [("rank", RANK, Anchor::End), ("chance", self.chance().0, Anchor::Start)];
         let lot = self.panel.columns().into_iter().map(|(x, name)| (name, x, Anchor::End));
         for (name, x, anchor) in text.iter().copied().chain(chance).chain(lot) {
-            self.scene.add(Text::new(x, self.y - 14.0, HEADS, name).anchored(anchor).coloured(colours::MUTED));
+            self.scene.add(Text::new(x, self.y - 13.0, HEADS, name).anchored(anchor).coloured(colours::MUTED));
         }
-        self.scene.add(Line::new((LEFT, self.y - 4.0), (RIGHT, self.y - 4.0), 1.0, colours::EDGE));
+        self.scene.add(Line::new((LEFT, self.y - 4.5), (RIGHT, self.y - 4.5), 1.0, colours::EDGE));
     }
 
     fn bands(&self) -> Vec<Band<'a>> {
@@ -212,7 +222,7 @@ impl<'a, 'p> Layout<'a, 'p> {
             true => self.panel.row(&mut self.scene, token, drawn, y),
             false => {
                 let why = format!("removed: {}", self.page.why_removed(token));
-                self.scene.add(Text::new(PANEL, y + 4.0, NOTES, why).coloured(colours::MUTED));
+                self.scene.add(Text::new(PANEL, y + 4.0, NOTES, why).coloured(colours::MUTED).until(RIGHT));
             }
         }
     }
@@ -221,45 +231,45 @@ impl<'a, 'p> Layout<'a, 'p> {
         let y = self.y + 21.0;
         self.scene.add(Line::new((LEFT, y), (RIGHT, y), 1.5, colours::INK).dashed());
         let (name, rule) = self.cut_in_words(cut);
-        self.scene.add(Text::new(self.text(), y - 6.0, HEADS, name));
+        self.scene.add(Text::new(TEXT.0, y - 6.0, HEADS, name));
         self.scene.add(Text::new(PANEL, y - 6.0, NOTES, rule));
     }
 
     fn cut_in_words(&self, cut: &Cut) -> (String, String) {
         let params = self.page.params;
-        let above = format!("{} tokens above", cut.rank);
-        match cut.fate {
-            Fate::TopP => {
-                let name = format!("top_p {} cuts here", params.top_p);
+        let (name, rule) = match cut.fate {
+            Fate::Kept => return Default::default(),
+            Fate::TopP => (
+                format!("top_p {}", params.top_p),
                 match params.filter_order {
-                    FilterOrder::TopPFirst => (name, format!("the {above} hold {}", percent(cut.mass))),
-                    FilterOrder::MinPFirst => (name, format!("the {above} hold it of what is left")),
-                }
-            }
-            Fate::TopK => (format!("top_k {} cuts here", params.top_k), format!("the {above} are as many as it keeps")),
-            Fate::MinP => {
-                let rule = format!("below it, less than {} of the best token's chance", params.min_p);
-                (format!("min_p {} cuts here", params.min_p), rule)
-            }
-            Fate::Kept => (String::new(), String::new()),
-        }
+                    FilterOrder::TopPFirst => format!("{} of the probability lies above", percent(cut.mass)),
+                    FilterOrder::MinPFirst => "that share of what the others leave lies above".to_owned(),
+                },
+            ),
+            Fate::TopK => (format!("top_k {}", params.top_k), format!("only the best {} may stay", count(cut.rank))),
+            Fate::MinP => (
+                format!("min_p {}", params.min_p),
+                format!("below, less than {} of the best token's chance", params.min_p),
+            ),
+        };
+        (format!("{name} cuts here"), rule)
     }
 
     fn legend(&mut self) {
         self.y += 12.0;
-        self.scene.add(Line::new((LEFT, self.y), (RIGHT, self.y), 1.0, colours::EDGE));
+        self.scene.add(Line::new((LEFT, self.y + 0.5), (RIGHT, self.y + 0.5), 1.0, colours::EDGE));
         self.y += 22.0;
-        let mut marks =
-            vec![(Mark::Bar(colours::BLUE), "chance at this temperature"), (Mark::Bar(colours::GHOST), "removed")];
+        let bars = [(colours::BLUE, "chance"), (colours::VERMILION, "drawn"), (colours::GHOST, "removed by a filter")];
+        let mut marks: Vec<(Mark, &str)> = bars.map(|(colour, name)| (Mark::Bar(colour), name)).into();
         marks.extend(self.panel.legend());
-        let mut x = LEFT;
-        for (mark, name) in marks {
-            self.mark(mark, x);
-            x += 24.0;
-            self.scene.add(Text::new(x, self.y + 4.0, NOTES, name).coloured(colours::MUTED));
-            x += name.len() as f64 * NOTES.advance() + 12.0;
+        for line in marks.chunks(LEGEND) {
+            for (i, (mark, name)) in line.iter().enumerate() {
+                let x = LEFT + (RIGHT - LEFT) / LEGEND as f64 * i as f64;
+                self.mark(*mark, x);
+                self.scene.add(Text::new(x + 26.0, self.y + 4.0, NOTES, *name).coloured(colours::MUTED));
+            }
+            self.y += 24.0;
         }
-        self.y += 10.0;
     }
 
     fn mark(&mut self, mark: Mark, x: f64) {
@@ -277,21 +287,23 @@ impl<'a, 'p> Layout<'a, 'p> {
     fn conclusion(&mut self) {
         let page = self.page;
         let token = page.explanation.outcome.token;
-        self.y += 30.0;
+        self.y += 20.0;
         let name = match self.quoted(token, DRAWN) {
             Some(text) => format!("{text}, token {token}"),
             None => format!("token {token}"),
         };
-        self.scene.add(Text::new(LEFT, self.y, Font::sans(15.0).bold(), "Drawn:"));
-        let font = Font::mono(15.0).bold();
-        self.scene.add(Text::new(LEFT + 60.0, self.y, font, name.as_str()).coloured(colours::VERMILION).until(RIGHT));
-        self.y += 2.0;
+        let label = "Drawn: ";
+        let x = LEFT + label.len() as f64 * RESULT.advance();
+        self.scene.add(Text::new(LEFT, self.y, RESULT, label));
+        self.scene.add(Text::new(x, self.y, RESULT, name.as_str()).coloured(colours::VERMILION).until(RIGHT));
+        let drawing = [page.how(), page.filtered(), page.chances()].join(" ").replace('\n', " ");
+        self.scene.description = format!("Drawn: {name}. {drawing}");
         let edited = page.explanation.tokens.iter().any(|token| page.edited(token).is_some());
         let edited = edited.then(|| "* A penalty or a bias changed its logit.".to_owned());
-        let sentences = [page.how(), page.filtered(), page.chances()].map(|text| text.replace('\n', " "));
-        self.scene.description = format!("Drawn: {name}. {}", sentences.join(" "));
-        for sentence in sentences.into_iter().chain(edited) {
-            self.prose(&sentence, PROSE, colours::MUTED);
+        let background = format!("{CHANCE_IN_WORDS} {}", self.panel.idea());
+        for paragraph in [drawing, background].into_iter().chain(edited) {
+            self.y += 4.0;
+            self.prose(&paragraph);
         }
     }
 
@@ -301,11 +313,6 @@ impl<'a, 'p> Layout<'a, 'p> {
 
     fn named(&self) -> bool {
         self.quoted(self.page.explanation.outcome.token, TOKEN).is_some()
-    }
-
-    /// Where the tokens stand.
-    fn text(&self) -> f64 {
-        TEXT.0
     }
 
     /// The room of the bars: also that of the texts, where there are none.
@@ -336,19 +343,55 @@ fn columns(font: Font) -> usize {
     ((RIGHT - LEFT) / font.advance()) as usize
 }
 
-/// Lines of at most `width` characters, broken between words.
+/// As few lines of at most `width` characters as it takes, of about the same length.
 fn wrap(text: &str, width: usize) -> Vec<String> {
+    let lines = broken(text, width);
+    let balanced = (1..width).map(|width| broken(text, width));
+    balanced.into_iter().find(|balanced| balanced.len() == lines.len()).unwrap_or(lines)
+}
+
+/// Lines of at most `width` characters, broken between words. A number stays with the word before it.
+fn broken(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for word in text.split(' ') {
+    for words in unbreakable(text) {
         let line = lines.last_mut().expect("there is a line");
-        match line.chars().count() + 1 + word.chars().count() {
-            _ if line.is_empty() => line.push_str(word),
+        match line.chars().count() + 1 + words.chars().count() {
+            _ if line.is_empty() => line.push_str(&words),
             length if length <= width => {
                 line.push(' ');
-                line.push_str(word);
+                line.push_str(&words);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.push(words),
         }
     }
     lines
+}
+
+fn unbreakable(text: &str) -> Vec<String> {
+    let mut pieces: Vec<String> = vec![];
+    for word in text.split(' ') {
+        match pieces.last_mut() {
+            Some(piece) if word.starts_with(|first: char| first.is_ascii_digit() || "-+%".contains(first)) => {
+                piece.push(' ');
+                piece.push_str(word);
+            }
+            _ => pieces.push(word.to_owned()),
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_balanced_and_numbers_whole() {
+        assert_eq!(wrap("one two three four", 40), ["one two three four"]);
+        assert_eq!(wrap("one two three four", 16), ["one two", "three four"]);
+        assert_eq!(wrap("kept are 49 152 of them", 13), ["kept", "are 49 152", "of them"]);
+        assert_eq!(wrap("holds (logprob -0.47) 5.00 % more", 22), ["holds", "(logprob -0.47) 5.00 %", "more"]);
+        assert_eq!(wrap("", 5), [""]);
+        assert_eq!(wrap("unbreakable", 5), ["unbreakable"]);
+    }
 }

@@ -1,6 +1,6 @@
 //! The inverse CDF: the line from 0 to 1 that the kept tokens share, and the point u on it.
 
-use super::panel::{Mark, Panel, axis, deciding, numbers};
+use super::panel::{Mark, Panel, axis, numbers};
 use super::scale::Scale;
 use super::scene::{Rect, Scene, colours};
 use klero::{ExplainedToken, Lot};
@@ -28,9 +28,7 @@ impl Panel for UnitLine {
     }
 
     fn behind(&self, scene: &mut Scene, top: f64, bottom: f64) {
-        axis(scene, &self.scale, top, bottom);
-        let name = format!("u = {:.6}", self.uniform);
-        deciding(scene, &self.scale, self.uniform, name, (top, bottom));
+        axis(scene, &self.scale, (top, bottom), self.uniform, format!("u = {:.6}", self.uniform));
     }
 
     fn row(&self, scene: &mut Scene, token: &ExplainedToken, drawn: bool, y: f64) {
@@ -42,11 +40,11 @@ impl Panel for UnitLine {
         numbers(scene, &self.columns(), &[from, to].map(|end| format!("{end:.6}")), drawn, y);
     }
 
+    fn idea(&self) -> &'static str {
+        "The part of a token is as long as its chance among those kept, and u may fall anywhere."
+    }
+
     fn legend(&self) -> Vec<(Mark, &'static str)> {
-        vec![
-            (Mark::Bar(colours::BLUE), "its part of the line"),
-            (Mark::Bar(colours::VERMILION), "the part that holds u"),
-            (Mark::Across(colours::VERMILION), "u"),
-        ]
+        vec![(Mark::Across(colours::VERMILION), "u")]
     }
 }

@@ -27,9 +27,8 @@ pub fn svg(page: &Page) -> String {
 /// A text, for a picture that is too tall.
 #[cfg(feature = "png")]
 pub fn png(page: &Page) -> Result<Vec<u8>, String> {
-    let fonts = png::Fonts::new();
-    let scene = Layout::new(page, &|character| fonts.have(character)).draw();
-    png::rasterise(&scene, fonts)
+    let shows = |character| png::has(scene::Family::Mono, character);
+    png::rasterise(&Layout::new(page, &shows).draw())
 }
 
 /// The picture as PNG, which this build cannot make.
@@ -40,3 +39,6 @@ pub fn png(page: &Page) -> Result<Vec<u8>, String> {
 pub fn png(_: &Page) -> Result<Vec<u8>, String> {
     Err("this klero was built without it: build klero-cli with the feature `png`, or use --svg".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

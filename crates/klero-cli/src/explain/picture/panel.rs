@@ -9,6 +9,8 @@ pub const NUMBERS: Font = Font::mono(12.0);
 /// Font of the heads of columns.
 pub const HEADS: Font = Font::sans(12.0).bold();
 
+const TICKS: Font = Font::mono(10.0);
+
 /// What differs between the ways to draw.
 pub trait Panel {
     /// Where each column of numbers ends, and what stands above it.
@@ -19,6 +21,9 @@ pub trait Panel {
 
     /// Paints a kept token's part in the draw at the height `y`.
     fn row(&self, scene: &mut Scene, token: &ExplainedToken, drawn: bool, y: f64);
+
+    /// Why it is a fair way to draw, in a sentence.
+    fn idea(&self) -> &'static str;
 
     /// What its marks mean.
     fn legend(&self) -> Vec<(Mark, &'static str)>;
@@ -37,27 +42,41 @@ pub enum Mark {
     Across(Colour),
 }
 
-/// The axis of a panel: ticks above the rows, a thin line down from each.
-pub fn axis(scene: &mut Scene, scale: &Scale, top: f64, bottom: f64) {
-    for (value, text) in scale.ticks(4) {
+/// An axis with the value that decides the draw: ticks above the rows and thin lines down from them; the value a dashed
+/// line, named above the ticks.
+pub fn axis(scene: &mut Scene, scale: &Scale, (top, bottom): (f64, f64), value: f64, name: String) {
+    let deciding = scale.at(value);
+    for (value, text) in ticks(scale) {
         let x = scale.at(value);
         scene.add(Line::new((x, top), (x, bottom), 1.0, colours::RULE));
-        let text = Text::new(x, top - 6.0, Font::mono(10.0), text);
-        scene.add(text.anchored(Anchor::Middle).coloured(colours::MUTED));
+        // The dashed line would strike it through.
+        if (x - deciding).abs() > room(&text) / 2.0 {
+            let text = Text::new(x, top - 13.0, TICKS, text);
+            scene.add(text.anchored(Anchor::Middle).coloured(colours::MUTED));
+        }
     }
-}
-
-/// The line that decides the draw, with its name above the axis.
-pub fn deciding(scene: &mut Scene, scale: &Scale, value: f64, name: String, (top, bottom): (f64, f64)) {
-    let x = scale.at(value);
-    scene.add(Line::new((x, top - 20.0), (x, bottom), 1.5, colours::VERMILION).dashed());
-    let half = name.chars().count() as f64 * HEADS.advance() / 2.0;
-    let (x, anchor) = match x {
+    scene.add(Line::new((deciding, top - 24.0), (deciding, bottom), 1.5, colours::VERMILION).dashed());
+    let half = name.len() as f64 * HEADS.advance() / 2.0;
+    let (x, anchor) = match deciding {
         x if x - half < scale.left() => (scale.left(), Anchor::Start),
         x if x + half > scale.right() => (scale.right(), Anchor::End),
         x => (x, Anchor::Middle),
     };
-    scene.add(Text::new(x, top - 24.0, HEADS, name).anchored(anchor).coloured(colours::VERMILION));
+    scene.add(Text::new(x, top - 29.0, HEADS, name).anchored(anchor).coloured(colours::VERMILION));
+}
+
+/// As many ticks as have room.
+fn ticks(scale: &Scale) -> Vec<(f64, String)> {
+    let fits = |ticks: &Vec<(f64, String)>| {
+        let widest = ticks.iter().map(|(_, text)| room(text)).fold(0.0, f64::max);
+        ticks.len() as f64 * widest <= scale.right() - scale.left()
+    };
+    (2..=6).rev().map(|most| scale.ticks(most)).find(fits).unwrap_or_default()
+}
+
+/// The width of a tick's text with some space.
+fn room(text: &str) -> f64 {
+    text.len() as f64 * TICKS.advance() + 10.0
 }
 
 /// The numbers of a row, each ending where its column does.

@@ -1,6 +1,6 @@
 //! The Gumbel race: logit / T and noise on top of each other, and how far the best score is from each.
 
-use super::panel::{Mark, Panel, axis, deciding, numbers};
+use super::panel::{Mark, Panel, axis, numbers};
 use super::scale::Scale;
 use super::scene::{Line, Rect, Scene, colours};
 use crate::words::number;
@@ -40,8 +40,7 @@ impl Panel for Race {
     }
 
     fn behind(&self, scene: &mut Scene, top: f64, bottom: f64) {
-        axis(scene, &self.scale, top, bottom);
-        deciding(scene, &self.scale, self.best, "largest score".to_owned(), (top, bottom));
+        axis(scene, &self.scale, (top, bottom), self.best, "largest score".to_owned());
     }
 
     fn row(&self, scene: &mut Scene, token: &ExplainedToken, drawn: bool, y: f64) {
@@ -59,13 +58,17 @@ impl Panel for Race {
         numbers(scene, &self.columns(), &texts, drawn, y);
     }
 
+    fn idea(&self) -> &'static str {
+        "With noise of this kind (Gumbel's) a token has the largest score just as often as its chance among those kept says."
+    }
+
     fn legend(&self) -> Vec<(Mark, &'static str)> {
         vec![
             (Mark::Bar(colours::PALE), "logit / T"),
-            (Mark::Bar(colours::ORANGE), "noise that adds"),
-            (Mark::Hollow(colours::ORANGE), "noise that takes away"),
+            (Mark::Bar(colours::ORANGE), "noise, if it adds"),
+            (Mark::Hollow(colours::ORANGE), "noise, if it takes away"),
             (Mark::End(colours::INK), "score"),
-            (Mark::Across(colours::VERMILION), "the largest wins"),
+            (Mark::Across(colours::VERMILION), "largest score"),
         ]
     }
 }
