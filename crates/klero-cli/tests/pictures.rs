@@ -44,7 +44,7 @@ fn pictures_are_as_expected() {
                 "--filter-order",
                 "min_p_first",
                 "--shown",
-                "12",
+                "16",
             ],
         ),
         ("greedy", &["--logits", "row-17", "--temperature", "0", "--logit-bias", "1=2.5", "--ban", "2"]),

@@ -2,8 +2,9 @@
 
 use super::line::UnitLine;
 use super::panel::{HEADS, Mark, NUMBERS, Panel};
+use super::prose::wrap;
 use super::race::Race;
-use super::scene::{Anchor, Font, Line, Rect, Scene, Shape, Text, colours};
+use super::scene::{Anchor, Colour, Font, Line, Rect, Scene, Shape, Text, colours};
 use crate::explain::page::Page;
 use crate::words::{count, percent, quote, shorten};
 use klero::{Cut, Draw, ExplainedToken, Explanation, Fate, FilterOrder};
@@ -185,30 +186,11 @@ impl<'a, 'p> Layout<'a, 'p> {
 
     fn token(&mut self, token: &ExplainedToken, y: f64) {
         let (drawn, kept) = (self.drawn(token), token.lot.is_some());
-        let ink = if kept { colours::INK } else { colours::MUTED };
-        let weight = |font: Font| if drawn { font.bold() } else { font };
         if drawn {
             let mark = [(24.0, y - 6.0), (24.0, y + 6.0), (34.0, y)];
             self.scene.add(Shape::Triangle(mark, colours::VERMILION));
         }
-        let number = |x: f64, text: String| Text::new(x, y + 4.0, weight(NUMBERS), text).anchored(Anchor::End);
-        self.scene.add(number(RANK, (token.rank + 1).to_string()).coloured(colours::MUTED));
-        let mut id_end = ID;
-        match self.quoted(token.token, TOKEN) {
-            Some(text) => {
-                let text = Text::new(TEXT.0, y + 5.0, weight(TOKENS), text);
-                self.scene.add(text.coloured(ink).until(TEXT.1));
-                self.scene.add(number(ID, token.token.to_string()).coloured(colours::MUTED));
-            }
-            None => {
-                let id = token.token.to_string();
-                id_end = TEXT.0 + id.len() as f64 * TOKENS.advance();
-                self.scene.add(Text::new(TEXT.0, y + 5.0, weight(TOKENS), id).coloured(ink));
-            }
-        }
-        if self.page.edited(token).is_some() {
-            self.scene.add(Text::new(id_end + 2.0, y + 4.0, NUMBERS.bold(), "*").coloured(colours::VERMILION));
-        }
+        self.name(token, y);
         let (left, right) = self.chance();
         let colour = match kept {
             _ if drawn => colours::VERMILION,
@@ -217,7 +199,7 @@ impl<'a, 'p> Layout<'a, 'p> {
         };
         let share = token.probability / self.page.best().probability;
         self.scene.add(Rect::bar(left, left + (share * (right - left)).max(1.0), y, 14.0, colour));
-        self.scene.add(number(PERCENT, percent(token.probability)).coloured(ink));
+        self.scene.add(self.number(token, PERCENT, y, percent(token.probability)).coloured(ink(token)));
         match kept {
             true => self.panel.row(&mut self.scene, token, drawn, y),
             false => {
@@ -225,6 +207,31 @@ impl<'a, 'p> Layout<'a, 'p> {
                 self.scene.add(Text::new(PANEL, y + 4.0, NOTES, why).coloured(colours::MUTED).until(RIGHT));
             }
         }
+    }
+
+    /// Rank, text and id of a token, with a star if its logit was edited.
+    fn name(&mut self, token: &ExplainedToken, y: f64) {
+        let rank = self.number(token, RANK, y, (token.rank + 1).to_string());
+        self.scene.add(rank.coloured(colours::MUTED));
+        let id = token.token.to_string();
+        let font = if self.drawn(token) { TOKENS.bold() } else { TOKENS };
+        let text = self.quoted(token.token, TOKEN);
+        let end = if text.is_some() { ID } else { TEXT.0 + id.len() as f64 * font.advance() };
+        if text.is_some() {
+            let id = self.number(token, ID, y, id.clone());
+            self.scene.add(id.coloured(colours::MUTED));
+        }
+        let text = Text::new(TEXT.0, y + 5.0, font, text.unwrap_or(id));
+        self.scene.add(text.coloured(ink(token)).until(TEXT.1));
+        if self.page.edited(token).is_some() {
+            self.scene.add(Text::new(end + 2.0, y + 4.0, NUMBERS.bold(), "*").coloured(colours::VERMILION));
+        }
+    }
+
+    /// A number in the row of a token that ends at `x`.
+    fn number(&self, token: &ExplainedToken, x: f64, y: f64, text: String) -> Text {
+        let font = if self.drawn(token) { NUMBERS.bold() } else { NUMBERS };
+        Text::new(x, y + 4.0, font, text).anchored(Anchor::End)
     }
 
     fn cut(&mut self, cut: &Cut) {
@@ -338,60 +345,11 @@ impl<'a, 'p> Layout<'a, 'p> {
     }
 }
 
+fn ink(token: &ExplainedToken) -> Colour {
+    if token.lot.is_some() { colours::INK } else { colours::MUTED }
+}
+
 /// Columns of a font between the margins.
 fn columns(font: Font) -> usize {
     ((RIGHT - LEFT) / font.advance()) as usize
-}
-
-/// As few lines of at most `width` characters as it takes, of about the same length.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let lines = broken(text, width);
-    let balanced = (1..width).map(|width| broken(text, width));
-    balanced.into_iter().find(|balanced| balanced.len() == lines.len()).unwrap_or(lines)
-}
-
-/// Lines of at most `width` characters, broken between words. A number stays with the word before it.
-fn broken(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for words in unbreakable(text) {
-        let line = lines.last_mut().expect("there is a line");
-        match line.chars().count() + 1 + words.chars().count() {
-            _ if line.is_empty() => line.push_str(&words),
-            length if length <= width => {
-                line.push(' ');
-                line.push_str(&words);
-            }
-            _ => lines.push(words),
-        }
-    }
-    lines
-}
-
-fn unbreakable(text: &str) -> Vec<String> {
-    let mut pieces: Vec<String> = vec![];
-    for word in text.split(' ') {
-        match pieces.last_mut() {
-            Some(piece) if word.starts_with(|first: char| first.is_ascii_digit() || "-+%".contains(first)) => {
-                piece.push(' ');
-                piece.push_str(word);
-            }
-            _ => pieces.push(word.to_owned()),
-        }
-    }
-    pieces
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_balanced_and_numbers_whole() {
-        assert_eq!(wrap("one two three four", 40), ["one two three four"]);
-        assert_eq!(wrap("one two three four", 16), ["one two", "three four"]);
-        assert_eq!(wrap("kept are 49 152 of them", 13), ["kept", "are 49 152", "of them"]);
-        assert_eq!(wrap("holds (logprob -0.47) 5.00 % more", 22), ["holds", "(logprob -0.47) 5.00 %", "more"]);
-        assert_eq!(wrap("", 5), [""]);
-        assert_eq!(wrap("unbreakable", 5), ["unbreakable"]);
-    }
 }

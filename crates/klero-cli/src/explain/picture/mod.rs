@@ -8,6 +8,7 @@ mod line;
 mod panel;
 #[cfg(feature = "png")]
 mod png;
+mod prose;
 mod race;
 mod scale;
 mod scene;

@@ -73,8 +73,13 @@ fn for_each_page(work: impl Fn(&Page)) {
 }
 
 fn texts(scene: &Scene) -> Vec<&Text> {
-    let text = |shape| if let &Shape::Text(ref text) = shape { Some(text) } else { None };
-    scene.shapes.iter().filter_map(text).collect()
+    let mut texts = vec![];
+    for shape in &scene.shapes {
+        if let Shape::Text(text) = shape {
+            texts.push(text);
+        }
+    }
+    texts
 }
 
 /// From where to where a text reaches, as far as that is known without a font.
