@@ -90,7 +90,7 @@ fn explain_shows_the_token_that_generate_writes() {
 
 #[test]
 fn a_reader_that_leaves_ends_it_quietly() {
-    let mut child = command(&["generate", "-p", "One\n", "--max-tokens", "2000"])
+    let mut child = command(&["generate", "-p", "One\n", "--max-tokens", "2000", "--seed", "5"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
