@@ -58,12 +58,5 @@ pub fn encode(tokenizer: &Tokenizer, prompt: &str, control: bool) -> Result<Vec<
     if text.is_empty() {
         return Err(Failure::Run(format!("the prompt {prompt:?} has no tokens in this model's vocabulary")));
     }
-    Ok(begun(tokenizer, text))
-}
-
-/// The tokens of a text as a model reads them: after the token that begins a text, if the model expects one and it is
-/// not there yet.
-pub fn begun(tokenizer: &Tokenizer, text: Vec<u32>) -> Vec<u32> {
-    let begin = tokenizer.bos().filter(|bos| tokenizer.adds_bos() && text.first() != Some(bos));
-    begin.into_iter().chain(text).collect()
+    Ok(tokenizer.begin(text))
 }

@@ -18,7 +18,7 @@ pub fn run(args: &TokenizeArgs) -> Result<ExitCode, Failure> {
         Some(ids) => (decode(&tokenizer, ids, args)?, ids.len()),
         None => {
             let ids = tokenizer.encode(&text, args.source.control)?;
-            let ids = if args.no_bos { ids } else { prompt::begun(&tokenizer, ids) };
+            let ids = if args.no_bos { ids } else { tokenizer.begin(ids) };
             (encoded(&tokenizer, &ids, args), ids.len())
         }
     };

@@ -56,6 +56,12 @@ pub enum ModelError {
     /// The vocabulary or the merges contradict themselves.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
+    /// The file does not say how a conversation is written.
+    #[error("the model has no chat template: it was not made for conversations")]
+    NoChatTemplate,
+    /// The chat template is broken, asks for too much, or refuses the messages.
+    #[error("chat template: {0}")]
+    ChatTemplate(String),
     /// A token id outside the vocabulary.
     #[error("token {token} is outside the vocabulary of {vocabulary} ids")]
     Token {

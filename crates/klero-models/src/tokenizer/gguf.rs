@@ -35,11 +35,11 @@ impl Tokenizer {
         let id = |key: &str| -> Result<Option<u32>, ModelError> {
             Ok(gguf.count(key)?.and_then(|id| u32::try_from(id).ok()))
         };
-        let ends = [id("tokenizer.ggml.eos_token_id")?, id("tokenizer.ggml.eot_token_id")?];
         let specials = Specials {
             bos: id("tokenizer.ggml.bos_token_id")?,
             adds_bos: gguf.flag("tokenizer.ggml.add_bos_token")?.unwrap_or(spelling == Spelling::Pieces),
-            ends: ends.into_iter().flatten().collect(),
+            eos: id("tokenizer.ggml.eos_token_id")?,
+            ends: id("tokenizer.ggml.eot_token_id")?.into_iter().collect(),
             chat_template: gguf.text("tokenizer.chat_template")?.map(str::to_owned),
         };
         Ok(Self::new(pipeline, vocabulary.tokens(spelling), specials))

@@ -74,7 +74,8 @@ fn specials(folder: &Path, config: &Json, pipeline: &tokenizers::Tokenizer) -> R
     Ok(Specials {
         bos,
         adds_bos: own.flag("add_bos_token")?.map_or_else(begins, Ok)?,
-        ends: listed.chain(token("eos_token")).collect(),
+        eos: token("eos_token"),
+        ends: listed.collect(),
         chat_template: chat_template(folder, &own)?,
     })
 }

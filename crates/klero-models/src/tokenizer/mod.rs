@@ -30,6 +30,7 @@ pub struct Tokenizer {
     tokens: Vec<Token>,
     ends: Vec<u32>,
     bos: Option<u32>,
+    eos: Option<u32>,
     adds_bos: bool,
     chat_template: Option<String>,
 }
@@ -46,7 +47,8 @@ struct Token {
 struct Specials {
     bos: Option<u32>,
     adds_bos: bool,
-    /// Ids that end a text, beside those of [`ENDS`].
+    eos: Option<u32>,
+    /// Ids that end a text, beside `eos` and those of [`ENDS`].
     ends: Vec<u32>,
     chat_template: Option<String>,
 }
@@ -75,13 +77,14 @@ impl Tokenizer {
         without_control.set_encode_special_tokens(true);
         let named = ENDS.iter().filter_map(|name| pipeline.token_to_id(name));
         let control = |id: &u32| tokens.get(*id as usize).is_some_and(|token| token.control);
-        let known = specials.ends.into_iter().filter(|id| (*id as usize) < tokens.len());
-        let mut ends: Vec<u32> = named.filter(control).chain(known).collect();
+        let listed = specials.ends.into_iter().chain(specials.eos).filter(|id| (*id as usize) < tokens.len());
+        let mut ends: Vec<u32> = named.filter(control).chain(listed).collect();
         ends.sort_unstable();
         ends.dedup();
-        let bos = specials.bos.filter(|id| (*id as usize) < tokens.len());
+        let known = |id: &u32| (*id as usize) < tokens.len();
+        let (bos, eos) = (specials.bos.filter(known), specials.eos.filter(known));
         let (adds_bos, chat_template) = (specials.adds_bos, specials.chat_template);
-        Self { pipeline, without_control, tokens, ends, bos, adds_bos, chat_template }
+        Self { pipeline, without_control, tokens, ends, bos, eos, adds_bos, chat_template }
     }
 
     /// The ids of a text. With `control`, control tokens written out in it (`<|im_start|>`) become their ids; without,
@@ -91,9 +94,26 @@ impl Tokenizer {
     /// # Errors
     /// [`ModelError::Tokenizer`] if the text cannot be cut; no text is known for which this happens.
     pub fn encode(&self, text: &str, control: bool) -> Result<Vec<u32>, ModelError> {
+        self.cut(text, control, None)
+    }
+
+    /// As [`Tokenizer::encode`], with each character turned into another once the tokens that are written out have been
+    /// found.
+    pub(crate) fn cut(
+        &self,
+        text: &str,
+        control: bool,
+        turn: Option<&dyn Fn(char) -> char>,
+    ) -> Result<Vec<u32>, ModelError> {
         let added = if control { self.pipeline.get_added_vocabulary() } else { &self.without_control };
         let cut = || -> tokenizers::Result<_> {
             let mut words = added.extract_and_normalize(self.pipeline.get_normalizer(), text);
+            if let Some(turn) = turn {
+                words.normalize(|piece| {
+                    piece.map(turn);
+                    Ok(())
+                })?;
+            }
             if let Some(pre_tokenizer) = self.pipeline.get_pre_tokenizer() {
                 pre_tokenizer.pre_tokenize(&mut words)?;
             }
@@ -101,6 +121,12 @@ impl Tokenizer {
             words.into_encoding(None, 0, OffsetType::None)
         };
         Ok(cut().map_err(wrong)?.get_ids().to_vec())
+    }
+
+    /// The tokens of a text with [`Tokenizer::bos`] in front, if the model expects it there and it is not there already.
+    pub fn begin(&self, tokens: Vec<u32>) -> Vec<u32> {
+        let bos = self.bos.filter(|bos| self.adds_bos && tokens.first() != Some(bos));
+        bos.into_iter().chain(tokens).collect()
     }
 
     /// The text of some tokens; control tokens are left out unless `control`. Bytes that are no UTF-8 become U+FFFD,
@@ -145,9 +171,25 @@ impl Tokenizer {
         self.bos
     }
 
+    /// The token that ends a text, if there is one; [`Tokenizer::ends`] holds it too.
+    pub fn eos(&self) -> Option<u32> {
+        self.eos
+    }
+
     /// Whether the model expects [`Tokenizer::bos`] in front of every prompt.
     pub fn adds_bos(&self) -> bool {
         self.adds_bos
+    }
+
+    /// The texts of all control tokens.
+    pub(crate) fn control_texts(&self) -> impl Iterator<Item = &str> {
+        self.tokens.iter().filter(|token| token.control).filter_map(|token| std::str::from_utf8(&token.bytes).ok())
+    }
+
+    /// The texts of the other tokens that are found where they are written out.
+    pub(crate) fn known_texts(&self) -> impl Iterator<Item = String> {
+        let added = self.without_control.get_added_tokens_decoder().values();
+        added.filter(|token| !token.special).map(|token| token.content.clone())
     }
 
     /// The file's chat template (Jinja), if it has one.
