@@ -1,6 +1,6 @@
 //! Where the default model lies, and whether it is the right file.
 
-use crate::ModelError;
+use crate::{ModelError, environment};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -41,10 +41,7 @@ pub fn default_model() -> Result<PathBuf, ModelError> {
 }
 
 fn cache_folder() -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set("KLERO_CACHE")
-        .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("klero")))
-        .unwrap_or_else(|| set("HOME").unwrap_or_default().join(".cache/klero"))
+    environment::variable("KLERO_CACHE").unwrap_or_else(|| environment::cache_folder().join("klero"))
 }
 
 fn sha256(path: &Path) -> std::io::Result<String> {

@@ -9,6 +9,8 @@
 //! any other sequences in the batch and any number of threads. Without it no text could be reproduced, however exact
 //! the draw.
 //!
+//! With the feature `hub`, the module `hub` finds and fetches models by their Hugging Face id.
+//!
 //! Architectures: Llama (which includes SmolLM2), Qwen 2 and 3, Gemma 3. A model that asks for anything else is refused with
 //! an error that names it.
 
@@ -17,8 +19,11 @@ mod chat;
 mod config;
 mod decoder;
 mod default_model;
+mod environment;
 mod error;
 mod files;
+#[cfg(feature = "hub")]
+pub mod hub;
 mod math;
 mod model;
 mod pass;
