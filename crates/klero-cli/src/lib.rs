@@ -12,6 +12,8 @@ mod explain;
 mod failure;
 mod generate;
 pub mod generation;
+#[cfg(feature = "hub")]
+mod hub;
 mod input;
 mod manual;
 mod numbers;

@@ -2,16 +2,34 @@
 
 use crate::cli::{PromptArgs, PromptsArgs};
 use crate::failure::Failure;
+#[cfg(feature = "hub")]
+use crate::hub;
 use klero_models::{Model, Tokenizer};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The file of the model asked for: the one named, or the default.
+/// The file or folder of the model asked for: at the path named, in the cache for the id named, or the default.
 pub fn model_path(model: Option<&PathBuf>) -> Result<PathBuf, Failure> {
-    Ok(match model {
-        Some(path) => path.clone(),
-        None => klero_models::default_model()?,
-    })
+    let Some(path) = model else { return Ok(klero_models::default_model()?) };
+    #[cfg(feature = "hub")]
+    if let Some(id) = hub::id(path)? {
+        return hub::fetch(&id);
+    }
+    Ok(path.clone())
+}
+
+/// What that model is called: its id, or the name of its file or folder.
+pub fn model_name(model: Option<&PathBuf>) -> Result<String, Failure> {
+    #[cfg(feature = "hub")]
+    if let Some(id) = model.map(|path| hub::id(path)).transpose()?.flatten() {
+        return Ok(id.to_string());
+    }
+    Ok(file_name(&model_path(model)?))
+}
+
+/// The last name of a path.
+pub fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// Loads the model and cuts the prompt into tokens.

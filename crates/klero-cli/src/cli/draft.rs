@@ -9,8 +9,8 @@ use std::path::PathBuf;
 #[command(next_help_heading = "Speculation")]
 pub struct DraftArgs {
     /// Guess tokens ahead and verify several in one step. ngram guesses what followed where the text said the same before;
-    /// a smaller model must have the same vocabulary.
-    #[arg(long, value_name = "ngram|MODEL.gguf", value_parser = |text: &str| Ok::<_, String>(DraftSource::of(text)))]
+    /// a smaller model, named as for --model, must have the same vocabulary.
+    #[arg(long, value_name = "ngram|MODEL", value_parser = |text: &str| Ok::<_, String>(DraftSource::of(text)))]
     pub draft: Option<DraftSource>,
 
     /// The most tokens to guess for a step.

@@ -179,8 +179,10 @@ impl ExplainArgs {
 /// Which model reads the prompt, and how.
 #[derive(Args, Debug)]
 pub struct PromptArgs {
-    /// The model, a GGUF file [default: SmolLM2-135M-Instruct, as ./demo or scripts/fetch-model fetches it].
-    #[arg(short, long, value_name = "MODEL.gguf")]
+    /// The model: a GGUF file, a folder with config.json, tokenizer.json and safetensors, or a Hugging Face id,
+    /// OWNER/NAME[@REVISION][:FILE.gguf], where part of the file's name will do, such as Q4_K_M
+    /// [default: SmolLM2-135M-Instruct, as ./demo or scripts/fetch-model fetches it].
+    #[arg(short, long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
 
     /// Take control tokens written out in the prompt, such as <|im_start|>, for what they are and not as text.

@@ -45,8 +45,8 @@ fn from_prompt(args: &ExplainArgs, params: &SamplingParams, prompt: &str) -> Res
         .with_vocabulary(tokenizer.vocabulary())
         .with_edits(edits.edits());
     let explanation = explain(&logits, &row, args.shown.get())?;
-    let path = prompt::model_path(args.source.model.as_ref())?;
-    let source = format!("{} after {}", file_name(&path), words::quote_short(prompt.as_bytes(), 60));
+    let model = prompt::model_name(args.source.model.as_ref())?;
+    let source = format!("{model} after {}", words::quote_short(prompt.as_bytes(), 60));
     show(&source, args, params, &explanation, Some(tokenizer))
 }
 
@@ -60,7 +60,7 @@ fn from_tensors(args: &ExplainArgs, params: &SamplingParams, file: &Path, name: 
     let row = Row::new(params.check()?, args.position.unwrap_or(0)).with_edits(edits.edits());
     let explanation = explain(&logits.logits(1)?, &row, args.shown.get())?;
     let row = args.row.map(|row| format!(", row {row}")).unwrap_or_default();
-    let source = format!("tensor {name} of {}{row}", file_name(file));
+    let source = format!("tensor {name} of {}{row}", prompt::file_name(file));
     show(&source, args, params, &explanation, None)
 }
 
@@ -89,8 +89,4 @@ fn show(
         anstream::stdout().lock().write_all(page.to_string().as_bytes())?;
     }
     Ok(())
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }

@@ -30,7 +30,7 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     let labels = labels(&prompts, args.n.into(), sampling);
     let model = prompt::load_model(&args.source)?;
     let draft = match &args.draft.draft {
-        Some(DraftSource::Model(path)) => Some(Model::load(path)?),
+        Some(DraftSource::Model(path)) => Some(Model::load(&prompt::model_path(Some(path))?)?),
         Some(DraftSource::Ngram) | None => None,
     };
     let mut engine = engine(args, &model, draft.as_ref())?;

@@ -32,7 +32,12 @@ pub fn klero(args: &[&str]) -> Ran {
 
 /// Runs the command with something to read on its standard input.
 pub fn klero_reading(args: &[&str], stdin: &[u8]) -> Ran {
-    let pipes = command(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    run(command(args), stdin)
+}
+
+/// Runs a command that was made ready.
+pub fn run(mut command: Command, stdin: &[u8]) -> Ran {
+    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = pipes.expect("the command starts");
     // A command that refuses its arguments reads nothing.
     let _ = child.stdin.take().expect("a pipe").write_all(stdin);
