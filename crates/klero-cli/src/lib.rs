@@ -4,6 +4,7 @@
 //! [`draw`] reads requests, [`tensors`] a file of tensors. Both take any bytes and answer with a result or a message, never
 //! with a panic. [`generation`] lets texts grow.
 
+mod chat;
 mod cli;
 mod doctor;
 pub mod draw;
@@ -15,6 +16,7 @@ pub mod generation;
 #[cfg(feature = "hub")]
 mod hub;
 mod input;
+mod interrupt;
 mod manual;
 mod numbers;
 mod prompt;
@@ -38,6 +40,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
     let work = || match &cli.command {
         Command::Generate(args) => generate::run(args),
         Command::Draw(args) => draw::run(args),
+        Command::Chat(args) => chat::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Tokenize(args) => tokenize::run(args),
         Command::Doctor(args) => doctor::run(args, cli.threads),

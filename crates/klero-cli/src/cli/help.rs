@@ -130,3 +130,17 @@ pub const MAN_HELP: &str = "\
 Examples:
   klero man | man -l -
   klero man --dir ~/.local/share/man/man1";
+
+pub const CHAT_HELP: &str = "\
+A line is a message; one that ends in a backslash goes on in the next. Ctrl-C ends the answer being
+written, Ctrl-D the chat. /help lists what can be asked of the chat itself: to undo or redo an
+answer, change parameters, save and load. Where the standard input is no terminal, every line of
+it is a message, and only the answers are written to the standard output.
+
+An answer follows from the model, the messages before it, the parameters and the seed: the same
+chat with the same seed says the same, also after it was saved and loaded.
+
+Examples:
+  klero chat
+  klero chat --system 'You answer in one sentence.' --temperature 0.7 --top-p 0.9 --seed 42
+  printf 'What is a lot?\\nAnd an urn?\\n' | klero chat --seed 42 --max-tokens 60";

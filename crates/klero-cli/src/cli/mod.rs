@@ -1,5 +1,6 @@
 //! What can be asked for on the command line.
 
+mod chat;
 mod doctor;
 mod draft;
 mod help;
@@ -9,6 +10,7 @@ mod report;
 mod sampling;
 mod tokenize;
 
+pub use chat::ChatArgs;
 pub use doctor::DoctorArgs;
 pub use manual::{CompletionsArgs, ManArgs};
 pub use tokenize::TokenizeArgs;
@@ -40,6 +42,9 @@ pub enum Command {
     /// Write text with a model.
     #[command(after_long_help = help::GENERATE_HELP, after_help = "See --help for the output and examples.")]
     Generate(GenerateArgs),
+    /// Talk with a model in the terminal.
+    #[command(after_help = help::CHAT_HELP)]
+    Chat(ChatArgs),
     /// Replay draws from a file of tensors.
     #[command(after_long_help = help::DRAW_HELP, after_help = "See --help for the fields of a request and examples.")]
     Draw(DrawArgs),

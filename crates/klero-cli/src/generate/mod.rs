@@ -1,6 +1,5 @@
 //! `klero generate`: writes texts to the standard output and sums up on the standard error.
 
-mod interrupt;
 mod lines;
 mod output;
 mod page;
@@ -11,8 +10,8 @@ mod writing;
 use crate::cli::{DraftArgs, DraftSource, GenerateArgs};
 use crate::failure::Failure;
 use crate::generation::{DraftError, DraftModel, Drafter, Engine, GenerationError, PIECE, Source, Text};
+use crate::interrupt::{INTERRUPTED, interrupted, listen};
 use crate::prompt;
-use interrupt::{INTERRUPTED, interrupted, listen};
 use klero::Sampling;
 use klero_models::Model;
 use lines::Lines;
