@@ -39,6 +39,8 @@
 
 mod batch;
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod edits;
 mod element;
 mod engine;

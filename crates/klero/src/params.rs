@@ -126,7 +126,7 @@ pub struct ParamError {
 /// Parameters that were checked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    pub(crate) inverse_temperature: f32,
+    pub(crate) temperature: f32,
     pub(crate) top_p: f32,
     pub(crate) top_k: Option<usize>,
     pub(crate) min_p: f32,
@@ -175,7 +175,7 @@ impl Sampling {
 
     /// 1/T as it multiplies the logits.
     pub fn inverse_temperature(&self) -> f32 {
-        self.inverse_temperature
+        1.0 / self.temperature
     }
 
     /// The same without anything that is reported beside the token.
@@ -186,7 +186,7 @@ impl Sampling {
     /// The same penalties and seed, at temperature 1 and under a top-k alone.
     pub(crate) fn only_top_k(self, k: usize) -> Self {
         let order = FilterOrder::TopPFirst;
-        Self { inverse_temperature: 1.0, top_p: 1.0, top_k: Some(k), min_p: 0.0, filter_order: order, ..self.bare() }
+        Self { temperature: 1.0, top_p: 1.0, top_k: Some(k), min_p: 0.0, filter_order: order, ..self.bare() }
     }
 
     /// Whether any filter may remove an id.
@@ -209,7 +209,7 @@ impl SamplingParams {
             return refuse("top_logprobs", self.top_logprobs, "0..=1000");
         }
         let checked = Sampling {
-            inverse_temperature: 1.0 / self.temperature as f32,
+            temperature: self.temperature as f32,
             top_p: self.top_p as f32,
             top_k: usize::try_from(self.top_k).ok(),
             min_p: self.min_p as f32,
@@ -223,8 +223,8 @@ impl SamplingParams {
             draw: self.draw,
         };
         if self.temperature < GREEDY_TEMPERATURE {
-            let inverse_temperature = 1.0 / GREEDY_TEMPERATURE as f32;
-            return Ok(Sampling { inverse_temperature, top_p: 1.0, top_k: None, min_p: 0.0, ..checked });
+            let temperature = GREEDY_TEMPERATURE as f32;
+            return Ok(Sampling { temperature, top_p: 1.0, top_k: None, min_p: 0.0, ..checked });
         }
         Ok(checked)
     }
@@ -421,7 +421,7 @@ mod tests {
             let params = SamplingParams { temperature, top_p: 0.5, top_k: 1, min_p: 0.5, ..Default::default() };
             let sampling = params.check().unwrap();
             assert!(!sampling.filters());
-            assert_eq!(sampling.inverse_temperature, 1.0 / 1e-5f32);
+            assert_eq!(sampling.inverse_temperature(), 1.0 / 1e-5f32);
         }
         let params = SamplingParams { temperature: 1e-5, top_k: 1, ..Default::default() };
         assert!(params.check().unwrap().filters());

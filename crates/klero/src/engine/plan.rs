@@ -175,7 +175,10 @@ impl<'a> Plan<'a> {
 
     /// x of a block: its staged logits times 1/T.
     pub(crate) fn x(&self, block: usize, logits: &Block) -> Block {
-        self.staged(block, logits).map(|l| l * self.sampling.inverse_temperature)
+        {
+            let factor = self.sampling.inverse_temperature();
+            self.staged(block, logits).map(|l| l * factor)
+        }
     }
 
     fn penalise(&self, first: u32, logits: &mut Block) {
@@ -241,7 +244,8 @@ fn edit(logit: &mut f32, change: impl FnOnce(f32) -> f32) {
     *logit = if changed.is_finite() { changed } else { f32::INFINITY };
 }
 
-fn check_edits(row: usize, asked: &Row, valid: usize) -> Result<(), RowError> {
+/// Whether a row's edits name ids of its vocabulary, and its mask covers it.
+pub(crate) fn check_edits(row: usize, asked: &Row, valid: usize) -> Result<(), RowError> {
     let below = |field, id: Option<u32>| match id {
         Some(id) if id as usize >= valid => Err(RowError::Id { row, field, id, valid }),
         _ => Ok(()),

@@ -105,7 +105,7 @@ impl<'r> Survey<'r> {
     }
 
     fn look(&self, present: &mut usize, block: usize, staged: &Block) {
-        let scaled = scale(staged, self.plan.sampling.inverse_temperature);
+        let scaled = scale(staged, self.plan.sampling.inverse_temperature());
         if scaled.bad {
             return self.judge(block, staged, &scaled.x);
         }

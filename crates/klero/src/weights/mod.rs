@@ -170,6 +170,18 @@ impl<'a> Weights<'a> {
         Ok(())
     }
 
+    /// bf16 weights as they are.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn bf16_values(&self) -> Option<&[bf16]> {
+        if let Data::Bf16(data) = &self.data { Some(data) } else { None }
+    }
+
+    /// f16 weights as they are.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn f16_values(&self) -> Option<&[f16]> {
+        if let Data::F16(data) = &self.data { Some(data) } else { None }
+    }
+
     /// Brings hidden states `[n, cols]` into the form that this type's dot product takes.
     pub(crate) fn prepare<'x>(&self, x: &'x [f32]) -> Hidden<'x> {
         match self.data {

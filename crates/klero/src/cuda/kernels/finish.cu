@@ -1,0 +1,79 @@
+// What is left when all tiles are done: a row's token from its best racer, its status, and from the pairs of its blocks the
+// log-normaliser and the token's logprob. Integer masses, so neither the order nor the shards of the sum matter.
+//
+// A CTA takes ROWS rows; neighbouring threads take neighbouring rows, as the pairs lie in memory. It leaves `best` and `fault` as
+// the next call wants them.
+#include "rows.cuh"
+
+#define THREADS 512
+#define PART (THREADS / ROWS) // threads a row
+
+struct Results {
+    u32 *token;            // [samples][rows]
+    u64 *racer;            // [samples][rows], or null: the winning racer, for a merge with other shards
+    double *score;         // [samples][rows], or null: its score, to 44 bits
+    double *logprob;       // [samples][rows], or null
+    double *log_normalizer; // [rows], or null
+    u32 *status;           // [rows]: 0, or (1 NaN, 2 infinite) << 24 | id, or 3 << 24: empty
+    u32 stride;            // rows of the whole call, from one sample to the next
+    u32 blocks;            // of ids
+};
+
+// Maximum or sum over the threads of a row; every thread of the CTA takes part.
+template <class T, class Merge>
+__device__ __forceinline__ T over_row(T value, T *scratch, Merge merge) {
+    const u32 row = threadIdx.x % ROWS, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int step = 16; step >= ROWS; step /= 2) value = merge(value, (T)__shfl_xor_sync(~0u, value, step));
+    __syncthreads();
+    if (threadIdx.x % 32 < ROWS) scratch[warp * ROWS + row] = value;
+    __syncthreads();
+    value = scratch[row];
+    for (u32 w = 1; w < THREADS / 32; w++) value = merge(value, scratch[w * ROWS + row]);
+    return value;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) finish(const __grid_constant__ Params p, const __grid_constant__ Results to) {
+    __shared__ u64 scratch[THREADS / 32 * ROWS];
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    const u32 row = blockIdx.x * ROWS + threadIdx.x % ROWS, part = threadIdx.x / ROWS;
+    const bool live = row < p.rows;
+
+    float most = -INFINITE;
+    u64 total = 0;
+    if (p.pairs) {
+        for (u32 b = part; live && b < to.blocks; b += PART) most = fmaxf(most, __ldcg(&p.pairs[(u64)b * p.rows + row]).x);
+        most = over_row(most, (float *)scratch, [](float a, float b) { return fmaxf(a, b); });
+        for (u32 b = part; live && b < to.blocks; b += PART) {
+            const float2 pair = __ldcg(&p.pairs[(u64)b * p.rows + row]);
+            if (pair.x > -INFINITE) total += (u64)((double)(pair.y * exp_term(pair.x - most)) * 8796093022208.0);
+        }
+        total = over_row(total, scratch, [](u64 a, u64 b) { return a + b; });
+    }
+    const double norm = ln((double)max(total, 1ull) * 1.1368683772161603e-13);
+    if (live && part == 0) {
+        const u32 fault = p.fault[row];
+        p.fault[row] = ~0u;
+        to.status[row] = fault != ~0u ? fault : __ldcg(&p.best[row]) == 0 ? 3u << 24 : 0;
+        if (to.log_normalizer) to.log_normalizer[row] = (double)most + norm;
+    }
+    for (u32 sample = 0; sample < p.samples; sample++) {
+        const u64 at = (u64)sample * p.rows + row, out = (u64)sample * to.stride + row;
+        const u64 best = live ? __ldcg(&p.best[at]) : 0;
+        __syncthreads();
+        if (live && part == 0) {
+            p.best[at] = 0;
+            to.token[out] = racer_id(best);
+            if (to.racer) to.racer[out] = best;
+            if (to.score) to.score[out] = racer_score(best);
+        }
+        if (to.logprob && live && row_kind(p, row) & KIND_ARGMAX) {
+            // Nothing else is left.
+            if (part == 0) to.logprob[out] = 0.0;
+        } else if (p.candidates && to.logprob)
+            for (u32 slot = part; live && slot < p.slots; slot += PART) {
+                const Candidate &c = p.candidates[at * p.slots + slot];
+                if (c.racer == best && best) to.logprob[out] = (double)c.x - (double)most - norm;
+            }
+    }
+}
