@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 /// A heading with the date, and what the figures below depend on.
-pub fn describe(peers: &[Peer]) -> String {
+pub fn describe(what: &str, peers: &[Peer]) -> String {
     let run = |program: &str, args: &[&str]| {
         let output = Command::new(program).args(args).output().ok();
         output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
@@ -19,7 +19,7 @@ pub fn describe(peers: &[Peer]) -> String {
     let used: Vec<&str> = klero::instruction_sets().to_vec();
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let mut text = format!(
-        "# {}: Klero on the CPU beside its peers\n\n\
+        "# {}: Klero on {what} beside its peers\n\n\
          {}, {cores} cores, {} of memory; Klero's kernels use {}. {}. Commit {}. Load when it began: {}.\n",
         run("date", &["+%F"]),
         field("/proc/cpuinfo", "model name"),

@@ -1,4 +1,4 @@
-//! Measures Klero's CPU paths beside its peers and the floors of the machine; `./bench` runs it.
+//! Measures Klero beside its peers and the floors of the machine; `./bench` runs it.
 //!
 //! A case is measured in rounds. In each, Klero, the floor and every peer take their turn, so that whatever the machine
 //! does between rounds hits all alike; what is told is the median of the rounds, and the ratio within this run.
@@ -8,6 +8,8 @@ mod clock;
 mod draws;
 mod floors;
 mod generation;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod heads;
 mod machine;
 mod peer;
@@ -33,6 +35,9 @@ struct Cli {
 enum Command {
     /// The CPU: draws from ready logits, batches, the fused head, generation.
     Cpu(Settings),
+    /// A GPU: the fused head.
+    #[cfg(feature = "cuda")]
+    Gpu(Settings),
 }
 
 #[derive(clap::Args)]
@@ -49,7 +54,7 @@ struct Settings {
     /// A peer, as NAME=COMMAND; it answers requests on its standard input.
     #[arg(long, value_name = "NAME=COMMAND")]
     peer: Vec<String>,
-    /// Only these parts: draws, batches, heads, generation.
+    /// Only these parts. On the CPU: draws, batches, heads, generation; on a GPU: graph, eager, host.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<String>,
     /// Where inputs are left for the peers.
@@ -64,18 +69,23 @@ impl Settings {
 }
 
 fn main() -> Result<()> {
-    let Command::Cpu(settings) = Cli::parse().command;
-    fs::create_dir_all(&settings.folder)?;
-    let mut peers = settings.peer.iter().map(|peer| Peer::start(peer)).collect::<Result<Vec<_>>>()?;
-    let machine = machine::describe(&peers);
-    println!("{machine}");
-    let mut tables = Vec::new();
-    let parts: [(&str, Part); 4] = [
+    const CPU: [(&str, Part); 4] = [
         ("draws", draws::rows),
         ("batches", draws::batches),
         ("heads", heads::heads),
         ("generation", generation::generation),
     ];
+    let (settings, parts, what) = match Cli::parse().command {
+        Command::Cpu(settings) => (settings, &CPU[..], "the CPU".to_owned()),
+        #[cfg(feature = "cuda")]
+        Command::Gpu(settings) => (settings, &gpu::PARTS[..], gpu::card()?),
+    };
+    fs::create_dir_all(&settings.folder)?;
+    let mut peers = settings.peer.iter().map(|peer| Peer::start(peer)).collect::<Result<Vec<_>>>()?;
+    peers.iter_mut().try_for_each(Peer::greet)?;
+    let machine = machine::describe(&what, &peers);
+    println!("{machine}");
+    let mut tables = Vec::new();
     for (name, part) in parts {
         if settings.only.is_empty() || settings.only.iter().any(|only| only == name) {
             tables.extend(part(&settings, &mut peers)?);

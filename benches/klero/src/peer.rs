@@ -36,9 +36,13 @@ impl Peer {
         let (requests, answers) = (child.stdin.take(), child.stdout.take());
         let (requests, answers) = requests.zip(answers).context("a peer has no pipes")?;
         let answers = BufReader::new(answers);
-        let mut peer = Self { name: name.to_owned(), version: String::new(), child, requests, answers };
-        peer.version = peer.answer(&serde_json::json!({"kind": "version"}))?.version.unwrap_or_default();
-        Ok(peer)
+        Ok(Self { name: name.to_owned(), version: String::new(), child, requests, answers })
+    }
+
+    /// Waits until it is ready and has said its version.
+    pub fn greet(&mut self) -> Result<()> {
+        self.version = self.answer(&serde_json::json!({"kind": "version"}))?.version.unwrap_or_default();
+        Ok(())
     }
 
     /// Microseconds of one call; None where the peer cannot do it.

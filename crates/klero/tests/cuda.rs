@@ -419,7 +419,7 @@ fn shards_are_merged_to_the_bits_of_the_whole() {
                 .map(|(part, first)| Head::new(&device, part).unwrap().with_shard(*first, height).unwrap())
                 .collect();
             let card = OnCard::new(&hidden, &rows, 1.0);
-            let workspace = heads.last().unwrap().workspace(count, 1, Want { logprobs: true }).unwrap();
+            let workspace = heads[0].workspace(count, 1, Want { logprobs: true, shards: heads.len() }).unwrap();
             let stream = card.stream.cu_stream() as u64;
             // SAFETY: all memory lives until the results are read.
             unsafe {
@@ -444,7 +444,7 @@ fn a_graph_replays_with_new_seeds_and_positions() {
         let hidden = hidden(count, width, &mut random);
         let mut rows: Vec<Row> = (0..count).map(|r| row(1.0, random.bits(), r as u64)).collect();
         let mut card = OnCard::new(&hidden, &rows, 1.0);
-        let workspace = head.workspace(count, 1, Want { logprobs: true }).unwrap();
+        let workspace = head.workspace(count, 1, Want { logprobs: true, shards: 1 }).unwrap();
         let (inputs, outputs, stream) = (card.inputs(), card.outputs(), card.stream.clone());
         // SAFETY: all memory lives until the last replay has been waited for.
         let enqueue = || unsafe { head.enqueue(stream.cu_stream() as u64, &inputs, &workspace, &outputs).unwrap() };

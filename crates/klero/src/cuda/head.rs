@@ -179,6 +179,11 @@ impl Head {
         Ok(Self { ids: Some(ids), ..self })
     }
 
+    /// The number of ids.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
     /// The card.
     pub fn device(&self) -> &Device {
         &self.device
@@ -190,7 +195,7 @@ impl Head {
     /// # Errors
     /// [`CudaError::Driver`] where memory is short.
     pub fn workspace(&self, rows: usize, samples: usize, want: Want) -> Result<Workspace, CudaError> {
-        let slots = self.device.multiprocessors() as usize * 2 * self.total.div_ceil(self.vocabulary).max(1);
+        let slots = self.device.multiprocessors() as usize * 2 * want.shards.max(1);
         self.device.bind()?;
         Workspace::new(&self.device, rows, samples, self.total.div_ceil(BLOCK), slots, want)
     }
@@ -248,6 +253,30 @@ impl Head {
     pub unsafe fn product(&self, stream: u64, inputs: &Inputs, workspace: &Workspace) -> Result<(), CudaError> {
         // SAFETY: as the caller promises.
         unsafe { self.launch(stream, inputs, workspace, 0, 0, false) }
+    }
+
+    /// Reads the weights once and does nothing with them: the floor of any draw, for measurements.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    ///
+    /// # Safety
+    /// As [`Head::enqueue`].
+    pub unsafe fn read(&self, stream: u64, workspace: &Workspace) -> Result<(), CudaError> {
+        self.device.bind()?;
+        let launch = Launch {
+            function: self.device.kernel(Kernel::Read)?,
+            grid: (self.device.multiprocessors() * 2, 1),
+            threads: 512,
+            shared: 0,
+            early: false,
+        };
+        let (mut from, mut count) = (self.weights.address(), (self.height * self.width / 8) as u64);
+        let mut never = workspace.at(0, 1).fault;
+        let mut arguments: [*mut c_void; 3] =
+            [(&raw mut from).cast(), (&raw mut count).cast(), (&raw mut never).cast()];
+        // SAFETY: the parameters of `read`, and the caller's promise.
+        unsafe { launch.on(stream as CUstream, &mut arguments) }
     }
 
     unsafe fn launch(
@@ -311,7 +340,7 @@ impl Head {
         let workers = (self.device.multiprocessors() / shape.cluster).min(blocks);
         let mut extent =
             Extent { depth: self.width.div_ceil(64) as u32, blocks, full: (self.height / BLOCK) as u32, workers };
-        let boxed = shape.ids / BLOCK as u32 / shape.cluster;
+        let boxed = (shape.ids / BLOCK as u32 / shape.cluster).max(1);
         let whole = match boxed {
             1 => self.single,
             2 => self.whole[0],
@@ -435,7 +464,7 @@ impl Head {
             hidden_stride: self.width,
             ..uploaded.inputs(rows.len(), samples)
         };
-        let workspace = self.workspace(rows.len(), samples, Want { logprobs: true })?;
+        let workspace = self.workspace(rows.len(), samples, Want { logprobs: true, ..Want::default() })?;
         let received = rows::Received::new(&self.device, rows.len(), samples)?;
         // SAFETY: all memory is of this call, which waits for the stream below.
         unsafe { self.enqueue(stream.cu_stream() as u64, &inputs, &workspace, &received.outputs())? };

@@ -28,6 +28,8 @@ pub(super) enum Kernel {
     Hopper(Shape, Make),
     /// The draw from ready logits.
     Logits,
+    /// A bare read, for measurements.
+    Read,
     /// Tokens and log-normalisers from what the others leave.
     Finish {
         /// Rows of a block of threads.
@@ -91,6 +93,7 @@ impl Kernel {
         match self {
             Self::Hopper(..) => ("fused_hopper.cu", include_str!("kernels/fused_hopper.cu"), "fused_head"),
             Self::Logits => ("logits.cu", include_str!("kernels/logits.cu"), "draw_logits"),
+            Self::Read => ("read.cu", include_str!("kernels/read.cu"), "read"),
             Self::Finish { .. } => ("finish.cu", include_str!("kernels/finish.cu"), "finish"),
         }
     }
@@ -115,6 +118,7 @@ impl Kernel {
                 ("DRAW", make.draw.into()),
             ],
             Self::Logits => vec![("EDITS", 1), ("LOGITS", 0)],
+            Self::Read => Vec::new(),
             Self::Finish { rows } => vec![("ROWS", rows)],
         }
     }
@@ -127,7 +131,7 @@ impl Kernel {
                 let beyond = 64u32.saturating_sub(shape.hidden_rows) * 128;
                 stages(shape, make) * shape.stage_bytes() + state_bytes(make).max(beyond)
             }
-            Self::Logits | Self::Finish { .. } => 0,
+            Self::Logits | Self::Read | Self::Finish { .. } => 0,
         }
     }
 
@@ -245,7 +249,8 @@ fn everything() -> Vec<(Kernel, Target)> {
     }
     for target in [Target { major: 8, minor: 0 }, hopper] {
         all.extend(
-            [Kernel::Logits, Kernel::Finish { rows: 1 }, Kernel::Finish { rows: 4 }].map(|kernel| (kernel, target)),
+            [Kernel::Logits, Kernel::Read, Kernel::Finish { rows: 1 }, Kernel::Finish { rows: 4 }]
+                .map(|kernel| (kernel, target)),
         );
     }
     all

@@ -44,7 +44,8 @@ impl Device {
         let uploaded = Uploaded::new(self, rows, vocabulary)?;
         let blocks = vocabulary.div_ceil(64);
         let columns = blocks.div_ceil(COLUMN).next_multiple_of(WARPS);
-        let workspace = Workspace::new(self, rows.len(), 1, blocks, columns, Want { logprobs: true })?;
+        let workspace =
+            Workspace::new(self, rows.len(), 1, blocks, columns, Want { logprobs: true, ..Want::default() })?;
         let inputs = uploaded.inputs(rows.len(), 1);
         let received = Received::new(self, rows.len(), 1)?;
         let mut params = Params { vocabulary: vocabulary as u32, ..rows::params(&inputs, &workspace, 0, rows.len()) };

@@ -11,6 +11,8 @@ use cudarc::driver::{CudaSlice, DevicePtr};
 pub struct Want {
     /// Log-normalisers and logprobs. They take canonical exponentials of all logits.
     pub logprobs: bool,
+    /// How many shards of the vocabulary race on this card; 0 is 1.
+    pub shards: usize,
 }
 
 /// Memory of a draw of up to some rows, to be used by one call at a time: 8 bytes for each 64 ids of a row with logprobs.

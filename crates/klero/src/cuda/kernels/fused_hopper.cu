@@ -61,7 +61,7 @@ struct Ring {
 };
 
 __device__ __forceinline__ void produce_blocks(const Maps &maps, const Shape &shape, u32 to, int k, u32 from, u32 end, u32 barrier, u64 policy) {
-    constexpr u32 WHOLE = COLUMN_BLOCKS / CLUSTER;
+    constexpr u32 WHOLE = COLUMN_BLOCKS < CLUSTER ? 1 : COLUMN_BLOCKS / CLUSTER;
     while (from < end) {
         const bool whole = end - from >= WHOLE && from + WHOLE <= shape.full;
         const void *map = whole ? maps.whole : from < shape.full ? maps.single : maps.tail;

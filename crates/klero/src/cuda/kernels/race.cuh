@@ -38,9 +38,10 @@ struct Racing {
     float bar;    // what a bound must reach; rounding is allowed for
 };
 
+// The bar under a racer. A score may be infinite, in a row that has a fault.
 __device__ __forceinline__ float lift(u64 best, float noise) {
     const float s = (float)racer_score(best);
-    return s - (noise == 0.0f ? 0.0f : LN_65536) - (0.004f + fabsf(s) * 1e-6f);
+    return fabsf(s) == INFINITE ? s : s - (noise == 0.0f ? 0.0f : LN_65536) - (0.004f + fabsf(s) * 1e-6f);
 }
 
 __device__ __forceinline__ float top_bits(const u32 (&words)[8], int i) {
