@@ -51,13 +51,14 @@ fn eager(settings: &Settings, peers: &mut [Peer]) -> Result<Vec<Table>> {
 fn tables(settings: &Settings, peers: &mut [Peer], graph: bool) -> Result<Vec<Table>> {
     let bench = Bench::new()?;
     let mut all = Vec::new();
-    for (dim, vocabulary) in SHAPES.into_iter().take(if settings.quick { 1 } else { 4 }) {
+    for (dim, vocabulary) in SHAPES.into_iter() {
         let weights = bench.random(dim * vocabulary, 0.02)?;
         // SAFETY: the weights outlive the head.
         let head = unsafe { Head::borrowed(&bench.device, bench.address(&weights), false, vocabulary, dim)? };
+        let head = if let Some(ids) = settings.tile { head.with_tile(ids)? } else { head };
         let lines = ROWS
             .into_iter()
-            .filter(|rows| !settings.quick || [1, 64, 256].contains(rows))
+            .filter(|rows| settings.rows.is_empty() || settings.rows.contains(rows))
             .map(|rows| Case::new(&bench, &head, dim, rows)?.lines(settings, peers, graph))
             .collect::<Result<Vec<_>>>()?;
         let way = if graph { "replayed from a graph" } else { "launched one by one" };

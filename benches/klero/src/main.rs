@@ -57,6 +57,12 @@ struct Settings {
     /// Only these parts. On the CPU: draws, batches, heads, generation; on a GPU: graph, eager, host.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<String>,
+    /// On a GPU: ids of a tile, in place of the number that Klero would choose.
+    #[arg(long, value_name = "IDS")]
+    tile: Option<u32>,
+    /// On a GPU: only these numbers of rows.
+    #[arg(long, value_name = "ROWS", value_delimiter = ',')]
+    rows: Vec<usize>,
     /// Where inputs are left for the peers.
     #[arg(long, value_name = "FOLDER", default_value = "target/bench")]
     folder: PathBuf,

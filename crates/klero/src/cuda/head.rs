@@ -532,7 +532,7 @@ pub(super) unsafe fn finish(
     let launch = Launch {
         function: device.kernel(Kernel::Finish { rows: together })?,
         grid: (params.rows.div_ceil(together), 1),
-        threads: 512,
+        threads: 1024,
         shared: 0,
         early: true,
     };

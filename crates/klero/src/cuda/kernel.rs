@@ -56,8 +56,8 @@ impl Shape {
         match rows {
             0..=16 => Self { ids: 128, split_rows: false, hidden_rows: 16, cluster: 1 },
             17..=64 => Self { ids: 128, split_rows: false, hidden_rows: 64, cluster: 1 },
+            65..=128 => Self { ids: 128, split_rows: true, hidden_rows: 128, cluster: 1 },
             // An edited tile is a copy of the sums, for which there are registers up to 128 ids.
-            65..=128 => Self { ids: if edits { 128 } else { 256 }, split_rows: true, hidden_rows: 128, cluster: 1 },
             _ => Self { ids: if edits { 128 } else { 256 }, split_rows: true, hidden_rows: 128, cluster: 2 },
         }
     }

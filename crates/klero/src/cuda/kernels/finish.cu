@@ -2,10 +2,11 @@
 // log-normaliser and the token's logprob. Integer masses, so neither the order nor the shards of the sum matter.
 //
 // A CTA takes ROWS rows; neighbouring threads take neighbouring rows, as the pairs lie in memory. It leaves `best` and `fault` as
-// the next call wants them.
+// the next call wants them. Memory is far away from so few threads: each has several loads under way.
 #include "rows.cuh"
 
-#define THREADS 512
+#define THREADS 1024
+#define UNDER_WAY 8
 #define PART (THREADS / ROWS) // threads a row
 
 struct Results {
@@ -33,6 +34,15 @@ __device__ __forceinline__ T over_row(T value, T *scratch, Merge merge) {
     return value;
 }
 
+// A thread's pairs from block b on; empty ones where there is none.
+__device__ __forceinline__ void load(const Params &p, const Results &to, bool live, u32 row, u32 b, float2 (&pairs)[UNDER_WAY]) {
+#pragma unroll
+    for (u32 i = 0; i < UNDER_WAY; i++) {
+        const u32 at = b + i * PART;
+        pairs[i] = live && at < to.blocks ? __ldcg(&p.pairs[(u64)at * p.rows + row]) : make_float2(-INFINITE, 0.0f);
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) finish(const __grid_constant__ Params p, const __grid_constant__ Results to) {
     __shared__ u64 scratch[THREADS / 32 * ROWS];
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -42,11 +52,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish(const __grid_consta
     float most = -INFINITE;
     u64 total = 0;
     if (p.pairs) {
-        for (u32 b = part; live && b < to.blocks; b += PART) most = fmaxf(most, __ldcg(&p.pairs[(u64)b * p.rows + row]).x);
+        for (u32 b = part; b < to.blocks; b += PART * UNDER_WAY) {
+            float2 pairs[UNDER_WAY];
+            load(p, to, live, row, b, pairs);
+#pragma unroll
+            for (int i = 0; i < UNDER_WAY; i++) most = fmaxf(most, pairs[i].x);
+        }
         most = over_row(most, (float *)scratch, [](float a, float b) { return fmaxf(a, b); });
-        for (u32 b = part; live && b < to.blocks; b += PART) {
-            const float2 pair = __ldcg(&p.pairs[(u64)b * p.rows + row]);
-            if (pair.x > -INFINITE) total += (u64)((double)(pair.y * exp_term(pair.x - most)) * 8796093022208.0);
+        for (u32 b = part; b < to.blocks; b += PART * UNDER_WAY) {
+            float2 pairs[UNDER_WAY];
+            load(p, to, live, row, b, pairs);
+#pragma unroll
+            for (int i = 0; i < UNDER_WAY; i++)
+                if (pairs[i].x > -INFINITE) total += (u64)((double)(pairs[i].y * exp_term(pairs[i].x - most)) * 8796093022208.0);
         }
         total = over_row(total, scratch, [](u64 a, u64 b) { return a + b; });
     }

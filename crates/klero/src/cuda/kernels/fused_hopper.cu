@@ -101,6 +101,7 @@ struct Consumer {
     Lane lanes[2];
     u32 rows[2]; // of the group
     u64 weights, hidden; // operands of stage 0
+    u64 seen[2];         // the best racers of the rows' first samples, asked for while the last products run
 
     __device__ __forceinline__ void release(u32 stage, u32 lane) const {
 #if CLUSTER == 2
@@ -108,6 +109,10 @@ struct Consumer {
 #else
         if (lane == 0) barrier_arrive(ring.empty + 8 * stage);
 #endif
+    }
+
+    __device__ __forceinline__ u64 known(u32 sample, int r) const {
+        return lanes[r].live ? __ldcg(&p.best[(u64)sample * p.rows + lanes[r].row]) : 0;
     }
 
     template <int N>
@@ -127,13 +132,10 @@ struct Consumer {
             last = ring.stage;
             ring.next();
         }
+        for (int r = 0; r < 2; r++) seen[r] = known(0, r);
         wgmma_wait<0>();
         pin(acc);
         release(last, lane);
-    }
-
-    __device__ __forceinline__ u64 known(u32 sample, int r) const {
-        return lanes[r].live ? __ldcg(&p.best[(u64)sample * p.rows + lanes[r].row]) : 0;
     }
 
     __device__ __forceinline__ void draw(float (&acc)[IDS / 2], u32 block, u32 count) {
@@ -164,7 +166,7 @@ struct Consumer {
             u64 before[2];
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                before[r] = known(sample, r);
+                before[r] = sample == 0 ? seen[r] : known(sample, r);
                 Racing &now = racing[r];
                 now.z = shared.z[sample][slot][rows[r]];
                 now.best = shared.best[sample][slot][rows[r]];
@@ -231,6 +233,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     __syncthreads();
     if (CLUSTER == 2) cluster_sync();
 
+    // The kernel that finishes may be set up as soon as there is room for it; it waits for the end of this one.
+    asm volatile("griddepcontrol.launch_dependents;");
     if (warp >= CONSUMERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (warp == CONSUMERS && lane == 0) {

@@ -55,28 +55,49 @@ __device__ __forceinline__ float top_bits(const u32 (&words)[8], int i) {
 // then the two rows, then the eights of a block.
 #define AT(b, r, i) (((b) * 8 + (i) / 2) * 4 + (r) * 2 + (i) % 2)
 
-// Races the ids of a sixteen that reach the bar: the one of the greatest bound, `most`, then those that still can win.
+// The bound of a sixteen's id i on its score, less that of LN_65536.
+__device__ __forceinline__ float bound(const u32 (&words)[8], int i, float x, float noise) {
+    return fmaf(log2_approx(top_bits(words, i)), noise, x);
+}
+
+// Races the ids of a sixteen that reach the bar: the one of the greatest bound, `most`, then those that still can win. The lanes
+// of a warp find theirs first and then take their logarithms together.
 __device__ __forceinline__ void run(const float (&x)[SIXTEEN], float most, u32 id, const Lane &lane, Racing &racing) {
-    u32 words[8];
+    u32 words[8], pending = 0;
+    float bounds[SIXTEEN];
     philox_run<2>(id / 8, racing.z, words);
-#pragma unroll 1
-    for (u32 step = 0; step < 2 * SIXTEEN; step++) {
-        const u32 i = step % SIXTEEN;
-        u32 word = words[0];
 #pragma unroll
-        for (int w = 1; w < 8; w++) word = i / 2 == w ? words[w] : word;
-        const u32 h = i % 2 ? word >> 16 : word & 0xffffu;
-        const float bound = fmaf(log2_approx(fmaxf((float)h, LEAST_H)), lane.noise, x[i]);
-        const bool races = step < SIXTEEN ? bound == most : bound < most && bound >= racing.bar;
-        if (races && x[i] > -INFINITE) {
-            const double g = lane.noise == 0.0f ? 0.0 : gumbel(id + i, h, racing.z);
-            const u64 word = racer((double)x[i] + g, id + i);
-            if (word > racing.best) {
-                racing.best = word;
-                racing.x = x[i];
-            }
-            racing.bar = fmaxf(racing.bar, lift(word, lane.noise));
+    for (int i = 0; i < SIXTEEN; i++) {
+        bounds[i] = bound(words, i, x[i], lane.noise);
+        pending |= (u32)(bounds[i] == most) << i;
+    }
+#pragma unroll 1
+    for (bool rest = false;;) {
+        if (pending == 0) {
+            if (rest) break;
+            rest = true;
+#pragma unroll
+            for (int i = 0; i < SIXTEEN; i++)
+                pending |= (u32)(bounds[i] < most && bounds[i] >= racing.bar && x[i] > -INFINITE) << i;
+            if (pending == 0) break;
         }
+        const u32 at = __ffs(pending) - 1;
+        pending &= pending - 1;
+        u32 word = words[0];
+        float value = x[0];
+#pragma unroll
+        for (u32 i = 1; i < SIXTEEN; i++) {
+            word = i / 2 == at / 2 ? words[i / 2] : word;
+            value = i == at ? x[i] : value;
+        }
+        const u32 h = at % 2 ? word >> 16 : word & 0xffffu;
+        const double g = lane.noise == 0.0f ? 0.0 : gumbel(id + at, h, racing.z);
+        const u64 found = racer((double)value + g, id + at);
+        if (found > racing.best) {
+            racing.best = found;
+            racing.x = value;
+        }
+        racing.bar = fmaxf(racing.bar, lift(found, lane.noise));
     }
 }
 
@@ -229,26 +250,26 @@ struct Tile {
         float most = -INFINITE;
 #pragma unroll
         for (int i = 0; i < SIXTEEN; i++)
-            most = fmaxf(most, fmaf(log2_approx(top_bits(words, i)), lane.noise, x(lane, b, r, i)));
+            most = fmaxf(most, bound(words, i, x(lane, b, r, i), lane.noise));
         return most;
     }
 
     // Runs the race of one sample of both rows.
     __device__ __forceinline__ void race(const Lane (&lanes)[2], Racing (&racing)[2], u32 place, u32 first) const {
-        float bound[2][BLOCKS];
+        float hopes[2][BLOCKS];
 #pragma unroll
         for (int r = 0; r < 2; r++)
 #pragma unroll
-            for (int b = 0; b < BLOCKS; b++) bound[r][b] = b < count ? screen(lanes[r], racing[r].z, place, first, b, r) : -INFINITE;
+            for (int b = 0; b < BLOCKS; b++) hopes[r][b] = b < count ? screen(lanes[r], racing[r].z, place, first, b, r) : -INFINITE;
 #pragma unroll 1
         for (;;) {
             float mine[2], best[2];
             bool hit[2];
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                mine[r] = bound[r][0];
+                mine[r] = hopes[r][0];
 #pragma unroll
-                for (int b = 1; b < BLOCKS; b++) mine[r] = fmaxf(mine[r], bound[r][b]);
+                for (int b = 1; b < BLOCKS; b++) mine[r] = fmaxf(mine[r], hopes[r][b]);
                 best[r] = mine[r];
                 QUAD_MAX(best[r]);
                 hit[r] = lanes[r].live && best[r] >= racing[r].bar && best[r] > -INFINITE;
@@ -265,9 +286,9 @@ struct Tile {
                 for (int r = 0; r < 2; r++)
 #pragma unroll
                     for (int b = 0; b < BLOCKS; b++)
-                        if (!found && second == (r == 1) && bound[r][b] == wanted) {
+                        if (!found && second == (r == 1) && hopes[r][b] == wanted) {
                             found = true;
-                            bound[r][b] = -INFINITE;
+                            hopes[r][b] = -INFINITE;
                             id = first + at(b, place);
 #pragma unroll
                             for (int i = 0; i < SIXTEEN; i++) v[i] = x(lanes[r], b, r, i);
