@@ -15,12 +15,22 @@ use std::fmt::Debug;
 pub trait Element: Copy + Send + Sync + Debug + sealed::Sealed + 'static {
     /// The same number as f32: exact for every finite number and infinity, subnormal ones too; NaN stays NaN.
     fn widen(self) -> f32;
+
+    /// The numbers as they are, where they are f32.
+    #[doc(hidden)]
+    fn as_f32(_numbers: &[Self]) -> Option<&[f32]> {
+        None
+    }
 }
 
 impl Element for f32 {
     #[inline(always)]
     fn widen(self) -> f32 {
         self
+    }
+
+    fn as_f32(numbers: &[f32]) -> Option<&[f32]> {
+        Some(numbers)
     }
 }
 

@@ -55,7 +55,7 @@ impl<'a, E: Element> Logits<'a, E> {
             let found = data.len();
             return Err(Error::Shape(format!("logits [{rows}, {vocabulary}] with stride {stride} do not fit {found}")));
         }
-        Ok(Self { data, rows, vocabulary, stride, tile: engine::TILE })
+        Ok(Self { data, rows, vocabulary, stride, tile: engine::READY_TILE })
     }
 
     /// The same logits, visited in tiles of `ids` (rounded up to a multiple of 64). No result depends on it.
@@ -87,5 +87,9 @@ impl<E: Element> Tiles for Logits<'_, E> {
             let logits = &self.data[row * self.stride + ids.start..][..ids.len()];
             out.iter_mut().zip(logits).for_each(|(out, logit)| *out = logit.widen());
         }
+    }
+
+    fn ready(&self, row: usize, ids: Range<usize>) -> Option<&[f32]> {
+        E::as_f32(&self.data[row * self.stride..][ids])
     }
 }

@@ -7,7 +7,7 @@
 //! With M the greatest x of the row: an id weighs ⌊exp(x − M) · 2^43⌋; a block with greatest value m and
 //! S = Σ exp(x − m) has the mass ⌊S · exp(m − M) · 2^43⌋. At 2^20 ids a total stays within 2^63.
 
-use crate::math::exp;
+use crate::math::exp_or_zero;
 
 /// Ids of a block.
 pub(crate) const BLOCK: usize = 64;
@@ -35,7 +35,7 @@ pub(crate) fn value(units: u64) -> f64 {
 /// The weight of one id.
 #[inline(always)]
 pub(crate) fn weight(x: f32, max: f32) -> u64 {
-    (f64::from(exp(x - max)) * ONE) as u64
+    (f64::from(exp_or_zero(x - max)) * ONE) as u64
 }
 
 /// m and S of a block: what is kept of 64 ids, eight bytes.
@@ -50,7 +50,7 @@ impl Pair {
 
     /// The block's mass beside a row whose greatest value is `max`.
     pub(crate) fn mass(self, max: f32) -> u64 {
-        if self.max == f32::NEG_INFINITY { 0 } else { units(f64::from(self.sum * exp(self.max - max))) }
+        if self.max == f32::NEG_INFINITY { 0 } else { units(f64::from(self.sum * exp_or_zero(self.max - max))) }
     }
 
     /// Whether these bits are a pair that a block can have.

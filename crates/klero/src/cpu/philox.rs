@@ -10,7 +10,7 @@ widest! {
 }
 
 #[inline(always)]
-fn compute(z: u64, block: u32) -> [u16; BLOCK] {
+pub(crate) fn compute(z: u64, block: u32) -> [u16; BLOCK] {
     let key = key(z);
     let mut words = [[0u32; 8]; 4];
     for lane in 0..8 {

@@ -2,7 +2,6 @@
 
 use super::exchange::{Damaged, Reader, Writer};
 use crate::cpu::block::{Scaled, contenders, scale};
-use crate::cpu::philox::top_bits;
 use crate::mass::{BLOCK, Block};
 use crate::noise::{Noise, Racer};
 use std::ops::Range;
@@ -27,13 +26,14 @@ impl Race {
 
     /// Runs the ids of a block whose x is greater than −∞.
     pub(crate) fn block(&self, block: usize, x: &Block) {
-        self.scaled(block, &scale(x, 1.0));
+        let mut scaled = Scaled::EMPTY;
+        scale(x, 1.0, f32::NEG_INFINITY, &mut scaled);
+        self.scaled(block, &scaled);
     }
 
     /// As [`Race::block`], with the exponentials at hand.
     pub(crate) fn scaled(&self, block: usize, scaled: &Scaled) {
-        let bits = top_bits(self.z, block as u32);
-        let mut mask = contenders(&bits, scaled, self.bound());
+        let mut mask = contenders(self.z, block as u32, scaled, self.bound());
         while mask != 0 {
             let i = mask.trailing_zeros() as usize;
             mask &= mask - 1;

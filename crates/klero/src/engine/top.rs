@@ -73,6 +73,15 @@ impl SharedTop {
         self.capacity
     }
 
+    /// Ids with a smaller x have no place on the list.
+    pub(crate) fn floor(&self) -> f32 {
+        match (self.capacity, self.floor.load(Relaxed)) {
+            (0, _) => f32::INFINITY,
+            (_, floor) if floor == Ranked::LAST.0 => f32::NEG_INFINITY,
+            (_, floor) => Ranked(floor).x(),
+        }
+    }
+
     /// Offers the ids of a block whose greatest x is `max`.
     pub(crate) fn offer(&self, first_id: u32, x: &[f32], max: f32) {
         let floor = Ranked(self.floor.load(Relaxed));
