@@ -23,6 +23,7 @@ pub(crate) const EMPTY: Block = [f32::NEG_INFINITY; BLOCK];
 const ONE: f64 = (1u64 << 43) as f64;
 
 /// A value in [0, 2^20] as an integer in units of 2^−43, rounded down.
+#[inline(always)]
 pub(crate) fn units(value: f64) -> u64 {
     (value * ONE) as u64
 }
@@ -49,6 +50,7 @@ impl Pair {
     pub(crate) const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 
     /// The block's mass beside a row whose greatest value is `max`.
+    #[inline(always)]
     pub(crate) fn mass(self, max: f32) -> u64 {
         if self.max == f32::NEG_INFINITY { 0 } else { units(f64::from(self.sum * exp_or_zero(self.max - max))) }
     }
@@ -63,6 +65,7 @@ impl Pair {
         u64::from(self.max.to_bits()) << 32 | u64::from(self.sum.to_bits())
     }
 
+    #[inline(always)]
     pub(crate) fn from_bits(bits: u64) -> Self {
         Self { max: f32::from_bits((bits >> 32) as u32), sum: f32::from_bits(bits as u32) }
     }

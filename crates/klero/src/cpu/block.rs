@@ -5,6 +5,8 @@ use super::sixteen::{Lanes, SIXTEENS, four};
 use super::widest;
 use crate::mass::{BLOCK, Block, EMPTY, Pair, SIXTEEN, weight};
 use crate::math::{exp, exp_or_zero};
+use std::ops::RangeInclusive;
+use std::sync::atomic::AtomicU64;
 
 /// One block of a row after temperature.
 #[derive(Clone, Debug)]
@@ -92,31 +94,151 @@ fn join(maxima: [f32; SIXTEENS], max: f32, sums: [f32; SIXTEENS]) -> Pair {
 
 widest! {
     /// Which ids of block `block` can reach a best score `bound` under the row hash `z`: those with h / 2^16 < exp(x − bound),
-    /// widened by a margin.
+    /// widened by a margin. `exponentials` are exp(x − m), m the number for their sixteen in `maxima`.
     ///
     /// `bound` is at most the best score so far, rounded down to an f32 strictly below it. The product of the two
     /// exponentials here is within 10^−4 of exp(x − bound) wherever it matters, and the factor 1.001 covers that. An
-    /// exponential that is 0 belongs to an id at least 87 below a neighbour in its sixteen, which beats it whatever
-    /// their noise (that spans 49), so leaving it out is right too.
-    pub(crate) fn contenders(z: u64, block: u32, scaled: &Scaled, bound: f32) -> u64 = compute_contenders(isa);
+    /// exponential that is 0 belongs to an id at least 87 below another that takes part, which beats it whatever their
+    /// noise (that spans 49), so leaving it out is right too.
+    pub(crate) fn contenders(z: u64, block: u32, exponentials: &Block, maxima: &[f32; SIXTEENS], bound: f32) -> u64
+        = compute_contenders(isa);
 }
 
 #[inline(always)]
-fn compute_contenders<L: Lanes>(isa: L, z: u64, block: u32, scaled: &Scaled, bound: f32) -> u64 {
+fn compute_contenders<L: Lanes>(
+    isa: L,
+    z: u64,
+    block: u32,
+    exponentials: &Block,
+    maxima: &[f32; SIXTEENS],
+    bound: f32,
+) -> u64 {
     let bits = philox::compute(z, block);
-    let mut factors = scaled.maxima;
+    reaching(isa, &bits, isa.load_block(exponentials), maxima, bound)
+}
+
+widest! {
+    /// As [`contenders`], for any ids of a row whose greatest x is `max` and takes part.
+    pub(crate) fn contenders_among(z: u64, ids: &[u32; BLOCK], x: &Block, max: f32, bound: f32) -> u64
+        = compute_contenders_among(isa);
+}
+
+#[inline(always)]
+fn compute_contenders_among<L: Lanes>(isa: L, z: u64, ids: &[u32; BLOCK], x: &Block, max: f32, bound: f32) -> u64 {
+    let bits = philox::compute_of(z, ids);
+    let mut exponentials = isa.load_block(x);
+    for x in &mut exponentials {
+        *x = isa.exp_or_zero(isa.sub(*x, isa.splat(max)));
+    }
+    reaching(isa, &bits, exponentials, &[max; SIXTEENS], bound)
+}
+
+/// One bit for each id whose top bits are below exp(x − m) · exp(m − bound), with the margin.
+#[inline(always)]
+fn reaching<L: Lanes>(
+    isa: L,
+    bits: &[u16; BLOCK],
+    exponentials: [L::F; SIXTEENS],
+    maxima: &[f32; SIXTEENS],
+    bound: f32,
+) -> u64 {
+    let mut factors = *maxima;
     for factor in &mut factors {
         let product = exp(*factor - bound) * (1.001 * 65536.0);
         *factor = if product < f32::MAX { product } else { f32::MAX };
     }
     let (bits, _) = bits.as_chunks::<SIXTEEN>();
-    let exponentials = isa.load_block(&scaled.exponentials);
     let mut mask = 0;
     for j in 0..SIXTEENS {
         let reach = isa.mul(exponentials[j], isa.splat(factors[j]));
         mask |= u64::from(isa.less(isa.widen(&bits[j]), reach)) << (j * SIXTEEN);
     }
     mask
+}
+
+/// The ids of a block that lie between two depths below a row's greatest x.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub(crate) struct Chosen {
+    /// One bit for each.
+    pub mask: u64,
+    /// x of all ids of the block, if any is chosen.
+    pub x: Block,
+    /// exp(x − max) likewise, or 0 far below.
+    pub exponentials: Block,
+}
+
+impl Chosen {
+    pub(crate) const NONE: Self = Self { mask: 0, x: EMPTY, exponentials: [0.0; BLOCK] };
+
+    /// x of the chosen ids, −∞ for the others.
+    pub(crate) fn alone(&self) -> Block {
+        let mut x = EMPTY;
+        for i in ones(self.mask) {
+            x[i] = self.x[i];
+        }
+        x
+    }
+}
+
+/// The numbers of the bits that are set, ascending.
+pub(crate) fn ones(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let i = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (i < u64::BITS).then_some(i as usize)
+    })
+}
+
+widest! {
+    /// Chooses the ids with x greater than −∞ whose depth max − x is one of `depths`.
+    pub(crate) fn choose(logits: &Block, inverse_temperature: f32, max: f32, depths: &RangeInclusive<f32>, out: &mut Chosen)
+        = compute_chosen(isa);
+}
+
+#[inline(always)]
+fn compute_chosen<L: Lanes>(
+    isa: L,
+    logits: &Block,
+    inverse_temperature: f32,
+    max: f32,
+    depths: &RangeInclusive<f32>,
+    out: &mut Chosen,
+) {
+    let (factor, max) = (isa.splat(inverse_temperature), isa.splat(max));
+    let (least, most) = (isa.splat(*depths.start()), isa.splat(*depths.end()));
+    let mut x = isa.load_block(logits);
+    let mut mask = 0;
+    for (j, x) in x.iter_mut().enumerate() {
+        *x = isa.mul(*x, factor);
+        let depth = isa.sub(max, *x);
+        let outside = isa.less(depth, least) | isa.less(most, depth);
+        let chosen = isa.less(isa.splat(f32::NEG_INFINITY), *x) & !outside;
+        mask |= u64::from(chosen) << (j * SIXTEEN);
+    }
+    out.mask = mask;
+    if mask != 0 {
+        isa.store_block(x, &mut out.x);
+        for x in &mut x {
+            *x = isa.exp_or_zero(isa.sub(*x, max));
+        }
+        isa.store_block(x, &mut out.exponentials);
+    }
+}
+
+widest! {
+    /// One bit for each x that is at least `least`.
+    pub(crate) fn at_least(x: &Block, least: f32) -> u64 = compute_at_least(isa);
+}
+
+#[inline(always)]
+fn compute_at_least<L: Lanes>(isa: L, x: &Block, least: f32) -> u64 {
+    let x = isa.load_block(x);
+    let mut below = 0;
+    for (j, x) in x.into_iter().enumerate() {
+        below |= u64::from(isa.less(x, isa.splat(least))) << (j * SIXTEEN);
+    }
+    !below
 }
 
 widest! {
@@ -127,6 +249,19 @@ widest! {
 #[inline(always)]
 fn compute_weights(x: &Block, max: f32) -> [u64; BLOCK] {
     x.map(|x| weight(x, max))
+}
+
+widest! {
+    /// Turns the pairs of blocks, in bits, into the masses of the blocks beside `max`.
+    pub(crate) fn weigh_pairs(pairs: &mut [AtomicU64], max: f32) = compute_masses;
+}
+
+#[inline(always)]
+fn compute_masses(pairs: &mut [AtomicU64], max: f32) {
+    for pair in pairs {
+        let pair = pair.get_mut();
+        *pair = Pair::from_bits(*pair).mass(max);
+    }
 }
 
 widest! {
@@ -164,8 +299,20 @@ mod tests {
         let floats = [scaled.x, scaled.exponentials, exponentials(&below)];
         let mut all: Vec<u64> = floats.iter().flatten().map(|x| u64::from(x.to_bits())).collect();
         all.extend([scaled.pair.to_bits(), u64::from(scaled.present), u64::from(scaled.bad)]);
-        all.extend([1.0, -1e9, 1e9, f32::NEG_INFINITY].map(|bound| contenders(9, 3, &scaled, bound)));
+        all.extend(
+            [1.0, -1e9, 1e9, f32::NEG_INFINITY]
+                .map(|bound| contenders(9, 3, &scaled.exponentials, &scaled.maxima, bound)),
+        );
+        let ids = std::array::from_fn(|i| i as u32 * 7919);
+        all.extend([1.0, -1e9].map(|bound| contenders_among(9, &ids, &scaled.x, scaled.pair.max, bound)));
         all.extend(weigh(&scaled.x, scaled.pair.max));
+        for depths in [0.0..=0.0, 0.0..=1.5, 0.5..=f32::INFINITY, 1e30..=f32::INFINITY] {
+            let mut chosen = Chosen::NONE;
+            choose(logits, factor, scaled.pair.max, &depths, &mut chosen);
+            let floats = [chosen.x, chosen.exponentials];
+            all.extend(floats.iter().flatten().map(|x| u64::from(x.to_bits())).chain([chosen.mask]));
+        }
+        all.extend([f32::NEG_INFINITY, 0.0, 1e9].map(|least| at_least(&scaled.x, least)));
         all
     }
 
@@ -195,6 +342,24 @@ mod tests {
             let pair = Pair { max, sum: (part(0) + part(1)) + (part(2) + part(3)) };
             assert_eq!(scaled(&logits, 1.0).pair.to_bits(), pair.to_bits(), "{spread}");
         }
+    }
+
+    #[test]
+    fn the_ids_between_two_depths_are_chosen() {
+        let logits = block(40.0);
+        let max = logits.into_iter().fold(f32::NEG_INFINITY, f32::max);
+        for depths in [0.0..=0.0, 0.0..=7.5, 3.0..=7.5, 3.0..=f32::INFINITY] {
+            let mut chosen = Chosen::NONE;
+            choose(&logits, 1.0, max, &depths, &mut chosen);
+            let right = |i: &usize| logits[*i] > f32::NEG_INFINITY && depths.contains(&(max - logits[*i]));
+            assert!(ones(chosen.mask).eq((0..BLOCK).filter(right)), "{depths:?}");
+            for (i, x) in chosen.alone().into_iter().enumerate() {
+                assert_eq!(x, if right(&i) { logits[i] } else { f32::NEG_INFINITY });
+                assert!(!right(&i) || chosen.exponentials[i] == exp(x - max));
+            }
+        }
+        let right = |i: &usize| logits[*i] >= 0.5;
+        assert!(ones(at_least(&logits, 0.5)).eq((0..BLOCK).filter(right)));
     }
 
     #[test]

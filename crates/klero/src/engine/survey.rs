@@ -27,6 +27,8 @@ struct Survey<'r> {
     first_infinite: AtomicUsize,
     present: AtomicUsize,
     top: SharedTop,
+    /// Ids this deep have no place on the list.
+    min_p_depth: f32,
 }
 
 /// So far below another id, 64 ids together weigh nothing (64 · exp(−34) · 2^43 < 1) and none can win the race (noise spans
@@ -106,6 +108,7 @@ impl<'r> Survey<'r> {
             first_infinite: AtomicUsize::new(usize::MAX),
             present: AtomicUsize::new(0),
             top: SharedTop::new(plan.listed()),
+            min_p_depth: plan.sampling.min_p_depth(),
         }
     }
 
@@ -119,7 +122,8 @@ impl<'r> Survey<'r> {
     }
 
     fn look(&self, seen: &mut Seen, block: usize, staged: &Block) {
-        let limit = self.limit(seen.max);
+        let least = self.least_listed(seen.max);
+        let limit = self.limit(seen.max, least);
         let scaled = &mut seen.scaled;
         let tells = scale(staged, self.plan.sampling.inverse_temperature(), limit, scaled);
         if scaled.bad {
@@ -134,13 +138,20 @@ impl<'r> Survey<'r> {
         if let Some(race) = &self.race {
             race.scaled(block, scaled);
         }
-        self.top.offer((block * BLOCK) as u32, &scaled.x, scaled.pair.max);
+        if scaled.pair.max >= least {
+            self.top.offer((block * BLOCK) as u32, &scaled.x, least);
+        }
+    }
+
+    /// The least x that has a place on the list of a row that holds `max`.
+    fn least_listed(&self, max: f32) -> f32 {
+        self.top.floor().max(max - self.min_p_depth)
     }
 
     /// Below this, ids change nothing in a row that holds `max`.
-    fn limit(&self, max: f32) -> f32 {
+    fn limit(&self, max: f32, least_listed: f32) -> f32 {
         let negligible = if self.pairs.is_empty() && self.race.is_none() { f32::INFINITY } else { max - NEGLIGIBLE };
-        negligible.min(self.top.floor())
+        negligible.min(least_listed)
     }
 
     /// Notes the faulty ids of a block: NaN, +∞, or finite before 1/T and not after.
@@ -180,9 +191,8 @@ impl<'r> Survey<'r> {
 
 /// Turns the pair of each block into its mass. Returns the greatest x, of the blocks or `most`, and the total.
 fn to_masses(pairs: &mut Words, most: f32) -> (f32, u64) {
-    let pair = Pair::from_bits;
-    let max = pairs.iter().map(|bits| pair(bits).max).fold(most, f32::max);
-    pairs.change(|bits| pair(bits).mass(max));
+    let max = pairs.iter().map(|bits| Pair::from_bits(bits).max).fold(most, f32::max);
+    pairs.weigh_pairs(max);
     (max, pairs.iter().sum())
 }
 
