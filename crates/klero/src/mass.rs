@@ -36,7 +36,15 @@ pub(crate) fn value(units: u64) -> f64 {
 /// The weight of one id.
 #[inline(always)]
 pub(crate) fn weight(x: f32, max: f32) -> u64 {
-    (f64::from(exp_or_zero(x - max)) * ONE) as u64
+    weight_of(exp_or_zero(x - max))
+}
+
+/// ⌊e · 2^43⌋ for 0 ≤ e ≤ 1: the mantissa of e, shifted as its exponent says. Vectors have no conversion to u64.
+#[inline(always)]
+pub(crate) fn weight_of(e: f32) -> u64 {
+    let bits = e.to_bits();
+    let mantissa = u64::from(bits & 0x7f_ffff | 1 << 23) << 20;
+    mantissa >> 127u32.wrapping_sub(bits >> 23).min(63)
 }
 
 /// m and S of a block: what is kept of 64 ids, eight bytes.
@@ -128,6 +136,14 @@ mod tests {
         for total in [1, 2, 1 << 43, 1 << 63] {
             assert_eq!(target(0, total), 0);
             assert!(target(u64::MAX, total) < total);
+        }
+    }
+
+    #[test]
+    fn a_weight_is_the_floor_of_the_product() {
+        for bits in (0..=1f32.to_bits()).step_by(9973).chain([1, 1f32.to_bits() - 1, 1f32.to_bits()]) {
+            let e = f32::from_bits(bits);
+            assert_eq!(weight_of(e), (f64::from(e) * ONE) as u64, "{e:e}");
         }
     }
 

@@ -3,7 +3,7 @@
 use super::philox;
 use super::sixteen::{Lanes, SIXTEENS, four};
 use super::widest;
-use crate::mass::{BLOCK, Block, EMPTY, Pair, SIXTEEN, weight};
+use crate::mass::{BLOCK, Block, EMPTY, Pair, SIXTEEN, weight_of};
 use crate::math::{exp, exp_or_zero};
 use std::ops::RangeInclusive;
 use std::sync::atomic::AtomicU64;
@@ -118,7 +118,19 @@ fn compute_contenders<L: Lanes>(
 }
 
 widest! {
-    /// As [`contenders`], for any ids of a row whose greatest x is `max` and takes part.
+    /// As [`contenders`], for a row whose greatest x is `max` and takes part.
+    pub(crate) fn contenders_below(z: u64, block: u32, x: &Block, max: f32, bound: f32) -> u64
+        = compute_contenders_below(isa);
+}
+
+#[inline(always)]
+fn compute_contenders_below<L: Lanes>(isa: L, z: u64, block: u32, x: &Block, max: f32, bound: f32) -> u64 {
+    let bits = philox::compute(z, block);
+    reaching(isa, &bits, beside(isa, x, max), &[max; SIXTEENS], bound)
+}
+
+widest! {
+    /// As [`contenders_below`], for any ids.
     pub(crate) fn contenders_among(z: u64, ids: &[u32; BLOCK], x: &Block, max: f32, bound: f32) -> u64
         = compute_contenders_among(isa);
 }
@@ -126,11 +138,17 @@ widest! {
 #[inline(always)]
 fn compute_contenders_among<L: Lanes>(isa: L, z: u64, ids: &[u32; BLOCK], x: &Block, max: f32, bound: f32) -> u64 {
     let bits = philox::compute_of(z, ids);
-    let mut exponentials = isa.load_block(x);
-    for x in &mut exponentials {
+    reaching(isa, &bits, beside(isa, x, max), &[max; SIXTEENS], bound)
+}
+
+/// exp(x − max).
+#[inline(always)]
+fn beside<L: Lanes>(isa: L, x: &Block, max: f32) -> [L::F; SIXTEENS] {
+    let mut x = isa.load_block(x);
+    for x in &mut x {
         *x = isa.exp_or_zero(isa.sub(*x, isa.splat(max)));
     }
-    reaching(isa, &bits, exponentials, &[max; SIXTEENS], bound)
+    x
 }
 
 /// One bit for each id whose top bits are below exp(x − m) · exp(m − bound), with the margin.
@@ -164,12 +182,10 @@ pub(crate) struct Chosen {
     pub mask: u64,
     /// x of all ids of the block, if any is chosen.
     pub x: Block,
-    /// exp(x − max) likewise, or 0 far below.
-    pub exponentials: Block,
 }
 
 impl Chosen {
-    pub(crate) const NONE: Self = Self { mask: 0, x: EMPTY, exponentials: [0.0; BLOCK] };
+    pub(crate) const NONE: Self = Self { mask: 0, x: EMPTY };
 
     /// x of the chosen ids, −∞ for the others.
     pub(crate) fn alone(&self) -> Block {
@@ -191,9 +207,15 @@ pub(crate) fn ones(mut mask: u64) -> impl Iterator<Item = usize> {
 }
 
 widest! {
-    /// Chooses the ids with x greater than −∞ whose depth max − x is one of `depths`.
-    pub(crate) fn choose(logits: &Block, inverse_temperature: f32, max: f32, depths: &RangeInclusive<f32>, out: &mut Chosen)
-        = compute_chosen(isa);
+    /// Chooses the ids with x greater than −∞ whose depth max − x is one of `depths`. Returns a bit for each of them whose
+    /// depth is the first or the last.
+    pub(crate) fn choose(
+        logits: &Block,
+        inverse_temperature: f32,
+        max: f32,
+        depths: &RangeInclusive<f32>,
+        out: &mut Chosen,
+    ) -> u64 = compute_chosen(isa);
 }
 
 #[inline(always)]
@@ -204,26 +226,24 @@ fn compute_chosen<L: Lanes>(
     max: f32,
     depths: &RangeInclusive<f32>,
     out: &mut Chosen,
-) {
+) -> u64 {
     let (factor, max) = (isa.splat(inverse_temperature), isa.splat(max));
     let (least, most) = (isa.splat(*depths.start()), isa.splat(*depths.end()));
     let mut x = isa.load_block(logits);
-    let mut mask = 0;
+    let (mut mask, mut inner) = (0, 0);
     for (j, x) in x.iter_mut().enumerate() {
         *x = isa.mul(*x, factor);
         let depth = isa.sub(max, *x);
         let outside = isa.less(depth, least) | isa.less(most, depth);
         let chosen = isa.less(isa.splat(f32::NEG_INFINITY), *x) & !outside;
         mask |= u64::from(chosen) << (j * SIXTEEN);
+        inner |= u64::from(isa.less(least, depth) & isa.less(depth, most)) << (j * SIXTEEN);
     }
     out.mask = mask;
     if mask != 0 {
         isa.store_block(x, &mut out.x);
-        for x in &mut x {
-            *x = isa.exp_or_zero(isa.sub(*x, max));
-        }
-        isa.store_block(x, &mut out.exponentials);
     }
+    mask & !inner
 }
 
 widest! {
@@ -243,12 +263,17 @@ fn compute_at_least<L: Lanes>(isa: L, x: &Block, least: f32) -> u64 {
 
 widest! {
     /// The integer weight of each id of a block.
-    pub(crate) fn weigh(x: &Block, max: f32) -> [u64; BLOCK] = compute_weights;
+    pub(crate) fn weigh(x: &Block, max: f32) -> [u64; BLOCK] = compute_weights(isa);
 }
 
 #[inline(always)]
-fn compute_weights(x: &Block, max: f32) -> [u64; BLOCK] {
-    x.map(|x| weight(x, max))
+fn compute_weights<L: Lanes>(isa: L, x: &Block, max: f32) -> [u64; BLOCK] {
+    let (mut exponentials, mut weights) = ([0.0; BLOCK], [0; BLOCK]);
+    isa.store_block(beside(isa, x, max), &mut exponentials);
+    for (weight, e) in weights.iter_mut().zip(&exponentials) {
+        *weight = weight_of(*e);
+    }
+    weights
 }
 
 widest! {
@@ -271,7 +296,11 @@ widest! {
 
 #[inline(always)]
 fn compute_exponentials(y: &Block) -> Block {
-    y.map(exp)
+    let mut all = [0.0; BLOCK];
+    for (e, y) in all.iter_mut().zip(y) {
+        *e = exp(*y);
+    }
+    all
 }
 
 #[cfg(test)]
@@ -305,12 +334,12 @@ mod tests {
         );
         let ids = std::array::from_fn(|i| i as u32 * 7919);
         all.extend([1.0, -1e9].map(|bound| contenders_among(9, &ids, &scaled.x, scaled.pair.max, bound)));
+        all.extend([1.0, -1e9].map(|bound| contenders_below(9, 3, &scaled.x, scaled.pair.max, bound)));
         all.extend(weigh(&scaled.x, scaled.pair.max));
         for depths in [0.0..=0.0, 0.0..=1.5, 0.5..=f32::INFINITY, 1e30..=f32::INFINITY] {
             let mut chosen = Chosen::NONE;
-            choose(logits, factor, scaled.pair.max, &depths, &mut chosen);
-            let floats = [chosen.x, chosen.exponentials];
-            all.extend(floats.iter().flatten().map(|x| u64::from(x.to_bits())).chain([chosen.mask]));
+            all.push(choose(logits, factor, scaled.pair.max, &depths, &mut chosen));
+            all.extend(chosen.x.map(|x| u64::from(x.to_bits())).into_iter().chain([chosen.mask]));
         }
         all.extend([f32::NEG_INFINITY, 0.0, 1e9].map(|least| at_least(&scaled.x, least)));
         all
@@ -350,12 +379,13 @@ mod tests {
         let max = logits.into_iter().fold(f32::NEG_INFINITY, f32::max);
         for depths in [0.0..=0.0, 0.0..=7.5, 3.0..=7.5, 3.0..=f32::INFINITY] {
             let mut chosen = Chosen::NONE;
-            choose(&logits, 1.0, max, &depths, &mut chosen);
+            let ends = choose(&logits, 1.0, max, &depths, &mut chosen);
+            let at_end = |i: &usize| [depths.start(), depths.end()].contains(&&(max - logits[*i]));
+            assert!(ones(ends).eq(ones(chosen.mask).filter(at_end)));
             let right = |i: &usize| logits[*i] > f32::NEG_INFINITY && depths.contains(&(max - logits[*i]));
             assert!(ones(chosen.mask).eq((0..BLOCK).filter(right)), "{depths:?}");
             for (i, x) in chosen.alone().into_iter().enumerate() {
                 assert_eq!(x, if right(&i) { logits[i] } else { f32::NEG_INFINITY });
-                assert!(!right(&i) || chosen.exponentials[i] == exp(x - max));
             }
         }
         let right = |i: &usize| logits[*i] >= 0.5;

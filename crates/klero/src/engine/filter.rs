@@ -10,13 +10,13 @@
 //! cannot lie inside, and the next pass splits the bucket where it can. Once a bucket is small its ids are listed and the
 //! walk goes on through them. The memory is bounded whatever the row, and every sum is one of integers.
 
-use super::Call;
 use super::exchange::{Damaged, Exchange, Reader, Writer};
 use super::kept::Kept;
 use super::pass::{self, Visit};
 use super::plan::{LISTED, Plan};
 use super::survey::Surveyed;
 use super::top::Top;
+use super::{Call, Tiles};
 use crate::cpu::block::{Chosen, ones, weigh};
 use crate::mass::{self, BLOCK, Block, EMPTY};
 use crate::math::{exp, ln};
@@ -35,10 +35,13 @@ const BUCKET_BITS: u32 = 9;
 const TOGETHER: usize = 4;
 
 /// Ids of a histogram that are kept at hand where there are few rows, so that no further pass looks for them.
-const AT_HAND: usize = 1 << 15;
+const AT_HAND: usize = 1 << 16;
 
-/// Ids that are put into order at once.
-const SORTED: usize = 4 * LISTED;
+/// Why all ids are never gathered from shards.
+const ALONE: &str = "ids are kept at hand by a process that has all of them";
+
+/// Blocks that are looked at to guess where the cut is.
+const SAMPLED: usize = 64;
 
 /// Below this depth an id weighs nothing (exp(−32) · 2^43 < 1), so top-p cuts above it, if at all.
 const WEIGHTLESS: f32 = 32.0;
@@ -48,6 +51,7 @@ pub(crate) async fn settle(call: &Call<'_>, rows: &[Surveyed<'_>]) -> Result<Vec
     let alone = matches!(call.exchange, Exchange::Alone);
     let mut walks: Vec<Walk> = rows.iter().map(|found| Walk::new(found, alone)).collect();
     let mut open: Vec<&mut Walk> = walks.iter_mut().filter(|walk| !walk.ended).collect();
+    open.iter_mut().for_each(|walk| walk.guess(call.tiles));
     while !open.is_empty() {
         for walks in open.chunks_mut(TOGETHER) {
             let searches: Vec<Search> = walks.iter().map(|walk| walk.search()).collect();
@@ -79,9 +83,9 @@ struct Walk<'r> {
     /// Where the next ids are searched, and how many there are, as far as is known.
     range: Range<Place>,
     crowd: usize,
-    /// All ids behind the list and before `gathered`, where they are few.
+    /// Whether ids may be kept at hand; and those passed behind the list, if they all are.
+    may_gather: bool,
     at_hand: Option<Vec<Ranked>>,
-    gathered: Place,
     ended: bool,
 }
 
@@ -94,6 +98,7 @@ impl<'r> Walk<'r> {
             FilterOrder::TopPFirst => (top_p, None),
             FilterOrder::MinPFirst => (None, top_p),
         };
+        let may_gather = alone && found.plan.most_listed > LISTED;
         let mut walk = Self {
             found,
             limit: first.map_or(u64::MAX, |top_p| mass::limit(top_p, found.total)),
@@ -105,8 +110,8 @@ impl<'r> Walk<'r> {
             passed: Place::FIRST,
             range: Place::FIRST..Place::END,
             crowd: usize::MAX,
-            at_hand: (alone && found.plan.most_listed > LISTED).then(Vec::new),
-            gathered: Place::FIRST,
+            may_gather,
+            at_hand: may_gather.then(Vec::new),
             ended: false,
         };
         if sampling.filters() {
@@ -129,6 +134,7 @@ impl<'r> Walk<'r> {
             let total = if self.rank < self.found.present { self.before } else { self.found.total };
             (self.limit, self.top_k, self.min_p) = (mass::limit_below(top_p, total), self.rank, 0.0);
             (self.before, self.rank, self.passed, self.ended) = (0, 0, Place::FIRST, false);
+            self.at_hand = self.may_gather.then(Vec::new);
             self.go(&self.found.best);
         }
         // Behind the last place there is nothing, whatever number of ids a shard has claimed.
@@ -146,6 +152,43 @@ impl<'r> Walk<'r> {
         let rest = mass::value(self.found.total.saturating_sub(self.limit));
         let weight = rest / 2.0 / self.found.present.max(1) as f64;
         Place::at_depth((-ln(weight) as f32).clamp(0.0, WEIGHTLESS))
+    }
+
+    /// Narrows the range that is searched first to where the cut seems to be, by the weight behind it in a sample of blocks. If it
+    /// lies deeper, the search goes on.
+    fn guess(&mut self, tiles: &dyn Tiles) {
+        if !self.gathers() {
+            return;
+        }
+        let (found, buckets) = (self.found, Buckets::of(&self.range));
+        let (plan, max) = (found.plan, found.max);
+        let step = plan.blocks().div_ceil(SAMPLED);
+        let (mut sums, mut deeper) = (no_sums(), 0);
+        for block in (0..plan.blocks()).step_by(step) {
+            let mut logits = EMPTY;
+            tiles.fill(&[plan.row], block * BLOCK..((block + 1) * BLOCK).min(plan.valid), &mut logits, BLOCK);
+            let x = plan.x(block, &logits);
+            for ((x, weight), id) in x.into_iter().zip(weigh(&x, max)).zip((block * BLOCK) as u32..) {
+                match (self.passed.is_behind(x, id, max), self.range.end.is_behind(x, id, max)) {
+                    (true, _) => {}
+                    (false, true) => sums[buckets.index(Ranked::new(x, id), max)].0 += weight,
+                    (false, false) => deeper += weight,
+                }
+            }
+        }
+        let rest = (found.total - self.limit) / step as u64 / 5 * 4;
+        let cut = (0..sums.len()).rev().find(|i| {
+            deeper += sums[*i].0;
+            deeper > rest
+        });
+        if let Some(cut) = cut {
+            self.range.end = buckets.range(cut).end.min(self.range.end);
+        }
+    }
+
+    /// Whether all ids of a range are gathered, as long as they are few: where it is a mass that cuts.
+    fn gathers(&self) -> bool {
+        self.at_hand.is_some() && self.limit < self.found.total
     }
 
     /// Goes down ids that follow each other.
@@ -179,25 +222,32 @@ impl<'r> Walk<'r> {
     fn search(&self) -> Search<'r> {
         let range = self.range.clone();
         let length = range.end.0 - range.start.0;
-        let listed = self.crowd <= LISTED || length <= LISTED as u128;
-        let at_hand = if self.at_hand.is_some() && range.start >= self.gathered { AT_HAND } else { 0 };
-        let buckets = Buckets::of(&range);
-        let all = Mutex::new(Gathered::new(listed, at_hand));
-        Search { plan: self.found.plan, max: self.found.max, range, buckets, listed, at_hand, all }
+        let gather = match self.crowd <= LISTED || length <= LISTED as u128 {
+            true => Gather::Best,
+            false if self.gathers() => Gather::All,
+            false => Gather::Sums,
+        };
+        let (buckets, gathered) = (Buckets::of(&range), Mutex::new(Gathered::new(gather)));
+        Search { plan: self.found.plan, max: self.found.max, range, buckets, gather, gathered }
     }
 
     fn go_on(&mut self, found: Found) {
         match found {
-            Found::Ids(ids) => {
+            // Too many: they are to be counted.
+            Found::All(None) => {
+                self.at_hand = None;
+                return;
+            }
+            Found::All(Some(ids)) => self.go_through(ids),
+            Found::Best(ids) => {
                 self.at_hand = None;
                 self.go(&ids);
             }
-            Found::Buckets(buckets, ids) => {
-                self.keep_at_hand(ids);
+            Found::Buckets(buckets) => {
+                self.at_hand = None;
                 if let Some(inside) = self.over_buckets(&buckets) {
                     (self.range, self.crowd) = (inside.range.clone(), inside.count);
-                    let Some(ids) = self.ids_at_hand() else { return };
-                    self.go(&ids);
+                    return;
                 }
             }
         }
@@ -207,27 +257,31 @@ impl<'r> Walk<'r> {
         self.settle();
     }
 
-    /// Adds the ids of a range behind those at hand; without them there are none at hand.
-    fn keep_at_hand(&mut self, ids: Option<Vec<Ranked>>) {
-        if self.range.start >= self.gathered {
-            self.gathered = self.range.end;
-            self.at_hand = match (self.at_hand.take(), ids) {
-                (Some(mut all), Some(ids)) => {
-                    all.extend(ids);
-                    Some(all)
-                }
-                _ => None,
-            };
+    /// Goes over all ids of the range, as over buckets and then through the one where the cut may lie. Those passed stay at hand.
+    fn go_through(&mut self, mut ids: Vec<Ranked>) {
+        let (buckets, max) = (Buckets::of(&self.range), self.found.max);
+        let (indices, sums) = buckets.sort_in(&ids, max);
+        let filled = buckets.filled(&sums, &self.range);
+        if let Some(inside) = self.over_buckets(&filled) {
+            let (own, index) = (inside.range.clone(), inside.index);
+            let mut near: Vec<Ranked> =
+                ids.iter().zip(&indices).filter(|(_, i)| **i == index).map(|(ranked, _)| *ranked).collect();
+            near.sort_unstable_by(|a, b| b.cmp(a));
+            // Without a branch, which nobody could predict.
+            let mut before = 0;
+            for (k, i) in indices.into_iter().enumerate() {
+                ids[before] = ids[k];
+                before += usize::from(i < index);
+            }
+            ids.truncate(before);
+            self.go(&near);
+            self.range = own;
+            ids.extend(near);
         }
-    }
-
-    /// The ids of the range, best first, if they are at hand and not too many.
-    fn ids_at_hand(&self) -> Option<Vec<Ranked>> {
-        let all = self.at_hand.as_ref().filter(|_| self.crowd <= SORTED)?;
-        let inside = |ranked: &&Ranked| self.range.contains(&Place::of(**ranked, self.found.max));
-        let mut ids: Vec<Ranked> = all.iter().filter(inside).copied().collect();
-        ids.sort_unstable_by(|a, b| b.cmp(a));
-        Some(ids)
+        if self.ended {
+            ids.retain(|ranked| self.passed.is_behind(ranked.x(), ranked.id(), max));
+        }
+        self.at_hand.get_or_insert_default().extend(ids);
     }
 
     /// Goes over the buckets in which the cut cannot lie; returns the first in which it can.
@@ -260,13 +314,10 @@ impl<'r> Walk<'r> {
         let best = &self.found.best;
         let mut kept = match (best.get(..self.rank), &self.at_hand) {
             (Some(kept), _) => kept.to_vec(),
-            (None, Some(at_hand)) => {
-                let kept = |ranked: &&Ranked| Place::of(**ranked, self.found.max) < self.passed;
-                at_hand.iter().filter(kept).chain(best).copied().collect()
-            }
+            (None, Some(passed)) => [&**passed, best].concat(),
             (None, None) => return None,
         };
-        // Those at hand come in long runs, which this sort keeps.
+        // Those at hand come in long runs, which this sort makes use of.
         kept.sort_by_key(|ranked| ranked.id());
         (kept.len() == self.rank).then_some(kept)
     }
@@ -302,10 +353,43 @@ impl Buckets {
         }
     }
 
+    /// The number of each id's bucket, and the sums of the buckets.
+    fn sort_in(&self, ids: &[Ranked], max: f32) -> (Vec<u16>, Sums) {
+        let (mut indices, mut sums) = (Vec::with_capacity(ids.len()), no_sums());
+        for ids in ids.chunks(BLOCK) {
+            let mut x = EMPTY;
+            x.iter_mut().zip(ids).for_each(|(x, ranked)| *x = ranked.x());
+            for (ranked, weight) in ids.iter().zip(weigh(&x, max)) {
+                let index = self.index(*ranked, max);
+                indices.push(index as u16);
+                sums[index] = (sums[index].0 + weight, sums[index].1 + 1);
+            }
+        }
+        (indices, sums)
+    }
+
+    /// The places of a bucket.
     fn range(&self, index: usize) -> Range<Place> {
         let (from, width) = (self.origin.0 + ((index as u128) << self.shift), 1 << self.shift);
         Place(from)..Place(from.saturating_add(width))
     }
+
+    /// The buckets of `range` that hold something, best first.
+    fn filled(&self, sums: &Sums, range: &Range<Place>) -> Vec<Bucket> {
+        let bucket = |(i, &(weight, count)): (usize, &(u64, usize))| {
+            let Range { start, end } = self.range(i);
+            Bucket { index: i as u16, range: start.max(range.start)..end.min(range.end), weight, count }
+        };
+        sums.iter().enumerate().filter(|(_, (_, count))| *count > 0).map(bucket).collect()
+    }
+}
+
+/// What a search gathers.
+#[derive(Clone, Copy)]
+enum Gather {
+    Best,
+    All,
+    Sums,
 }
 
 /// A pass over the ids of one range of the order: few are listed, many are counted.
@@ -314,50 +398,66 @@ struct Search<'r> {
     max: f32,
     range: Range<Place>,
     buckets: Buckets,
-    listed: bool,
-    /// Ids that are kept at hand, if there are no more.
-    at_hand: usize,
-    all: Mutex<Gathered>,
+    gather: Gather,
+    gathered: Mutex<Gathered>,
 }
 
 /// What is gathered of a range, by one thread or by all.
 enum Gathered {
-    Ids(Top),
-    /// The weight and the number of the ids of each bucket, and the ids themselves as long as they are few.
-    Sums(Vec<(u64, usize)>, Option<Vec<Ranked>>),
+    /// The best ids.
+    Best(Top),
+    /// All ids, as long as they are few.
+    All(Option<Vec<Ranked>>),
+    /// The sums of each bucket.
+    Sums(Sums),
 }
 
 impl Gathered {
-    fn new(listed: bool, at_hand: usize) -> Self {
-        match listed {
-            true => Self::Ids(Top::new(LISTED)),
-            false => Self::Sums(vec![(0, 0); 1 << BUCKET_BITS], (at_hand > 0).then(Vec::new)),
+    fn new(gather: Gather) -> Self {
+        match gather {
+            Gather::Best => Self::Best(Top::new(LISTED)),
+            Gather::All => Self::All(Some(Vec::new())),
+            Gather::Sums => Self::Sums(no_sums()),
         }
     }
 
-    fn merge(&mut self, other: Self, at_hand: usize) {
+    fn merge(&mut self, other: Self) {
         match (self, other) {
-            (Self::Ids(all), Self::Ids(own)) => all.merge(own),
-            (Self::Sums(all, ids), Self::Sums(own, own_ids)) => {
+            (Self::Best(all), Self::Best(own)) => all.merge(own),
+            (Self::All(all), Self::All(own)) => *all = all.take().zip(own).and_then(|(all, own)| join(all, own)),
+            (Self::Sums(all), Self::Sums(own)) => {
                 for (all, own) in all.iter_mut().zip(own) {
                     *all = (all.0 + own.0, all.1 + own.1);
                 }
-                *ids = ids.take().zip(own_ids).map(|(all, own)| if all.is_empty() { own } else { [all, own].concat() });
-                ids.take_if(|ids| ids.len() > at_hand);
             }
             _ => unreachable!("all threads gather the same"),
         }
     }
 }
 
-/// What a search brings: ids, best first, or buckets, best first, and perhaps the ids in them.
+/// The weight and the number of the ids of each bucket.
+type Sums = Vec<(u64, usize)>;
+
+fn no_sums() -> Sums {
+    vec![(0, 0); 1 << BUCKET_BITS]
+}
+
+/// Both, if they are few enough to be kept at hand.
+fn join(all: Vec<Ranked>, own: Vec<Ranked>) -> Option<Vec<Ranked>> {
+    let both = if all.is_empty() { own } else { [all, own].concat() };
+    (both.len() <= AT_HAND).then_some(both)
+}
+
+/// What a search brings: ids, best first, or buckets, best first.
 enum Found {
-    Ids(Vec<Ranked>),
-    Buckets(Vec<Bucket>, Option<Vec<Ranked>>),
+    Best(Vec<Ranked>),
+    All(Option<Vec<Ranked>>),
+    Buckets(Vec<Bucket>),
 }
 
 /// The ids of a part of a range.
 struct Bucket {
+    index: u16,
     range: Range<Place>,
     weight: u64,
     count: usize,
@@ -365,28 +465,23 @@ struct Bucket {
 
 impl Search<'_> {
     fn finish(self) -> Found {
-        match self.all.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Gathered::Ids(top) => Found::Ids(top.sorted()),
-            Gathered::Sums(sums, ids) => {
-                let bucket = |(i, (weight, count))| {
-                    let Range { start, end } = self.buckets.range(i);
-                    Bucket { range: start.max(self.range.start)..end.min(self.range.end), weight, count }
-                };
-                let filled = sums.into_iter().enumerate().filter(|(_, (_, count))| *count > 0);
-                Found::Buckets(filled.map(bucket).collect(), ids)
-            }
+        match self.gathered.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Gathered::Best(top) => Found::Best(top.sorted()),
+            Gathered::All(ids) => Found::All(ids),
+            Gathered::Sums(sums) => Found::Buckets(self.buckets.filled(&sums, &self.range)),
         }
     }
 
     fn add(&self, gathered: Gathered) {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).merge(gathered, self.at_hand);
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner).merge(gathered);
     }
 
     /// What is gathered so far, in numbers: ids, or of each filled bucket its index, weight and count.
     fn numbers(&self) -> Vec<u64> {
-        match &*self.all.lock().unwrap_or_else(PoisonError::into_inner) {
-            Gathered::Ids(top) => top.clone().sorted().into_iter().map(|ranked| ranked.0).collect(),
-            Gathered::Sums(sums, _) => {
+        match &*self.gathered.lock().unwrap_or_else(PoisonError::into_inner) {
+            Gathered::Best(top) => top.clone().sorted().into_iter().map(|ranked| ranked.0).collect(),
+            Gathered::All(_) => unreachable!("{ALONE}"),
+            Gathered::Sums(sums) => {
                 let filled = sums.iter().enumerate().filter(|(_, (_, count))| *count > 0);
                 filled.flat_map(|(i, (weight, count))| [i as u64, *weight, *count as u64]).collect()
             }
@@ -395,14 +490,15 @@ impl Search<'_> {
 
     /// The gathering that these numbers stand for, if a shard with `ids` can have made it.
     fn gathering(&self, numbers: &[u64], ids: &Range<usize>) -> Option<Gathered> {
-        let mut gathered = Gathered::new(self.listed, 0);
+        let mut gathered = Gathered::new(self.gather);
         match &mut gathered {
-            Gathered::Ids(top) => {
+            Gathered::Best(top) => {
                 for ranked in numbers.iter().map(|key| Ranked(*key)) {
                     ranked.is_sound(ids).then(|| top.offer(ranked))?;
                 }
             }
-            Gathered::Sums(sums, _) => {
+            Gathered::All(_) => unreachable!("{ALONE}"),
+            Gathered::Sums(sums) => {
                 let (triples, rest) = numbers.as_chunks::<3>();
                 let mut left = if rest.is_empty() { ids.len() as u64 } else { 0 };
                 for [i, weight, count] in triples {
@@ -424,22 +520,26 @@ impl Visit for Search<'_> {
     }
 
     fn local(&self) -> (Gathered, Chosen) {
-        (Gathered::new(self.listed, self.at_hand), Chosen::NONE)
+        (Gathered::new(self.gather), Chosen::NONE)
     }
 
     fn block(&self, (gathered, chosen): &mut (Gathered, Chosen), block: usize, logits: &Block) {
         self.plan.choose(block, logits, self.max, self.range.clone(), chosen);
-        let ids = ones(chosen.mask).map(|i| (i, Ranked::new(chosen.x[i], (block * BLOCK + i) as u32)));
+        let ranked = |i: usize| Ranked::new(chosen.x[i], (block * BLOCK + i) as u32);
         match gathered {
-            Gathered::Ids(top) => ids.for_each(|(_, ranked)| top.offer(ranked)),
-            Gathered::Sums(sums, at_hand) => {
-                for (i, ranked) in ids {
-                    let sum = &mut sums[self.buckets.index(ranked, self.max)];
-                    *sum = (sum.0 + mass::units(f64::from(chosen.exponentials[i])), sum.1 + 1);
-                    at_hand.iter_mut().for_each(|ids| ids.push(ranked));
-                }
-                at_hand.take_if(|ids| ids.len() > self.at_hand);
+            Gathered::Best(top) => ones(chosen.mask).for_each(|i| top.offer(ranked(i))),
+            Gathered::All(all) => {
+                all.iter_mut().for_each(|ids| ids.extend(ones(chosen.mask).map(ranked)));
+                all.take_if(|ids| ids.len() > AT_HAND);
             }
+            Gathered::Sums(sums) if chosen.mask != 0 => {
+                let weights = weigh(&chosen.x, self.max);
+                for i in ones(chosen.mask) {
+                    let sum = &mut sums[self.buckets.index(ranked(i), self.max)];
+                    *sum = (sum.0 + weights[i], sum.1 + 1);
+                }
+            }
+            Gathered::Sums(_) => {}
         }
     }
 

@@ -184,12 +184,9 @@ impl<'a> Plan<'a> {
     /// Chooses the ids of a block that stand at `places` in a row whose greatest x is `max`.
     pub(crate) fn choose(&self, block: usize, logits: &Block, max: f32, places: Range<Place>, chosen: &mut Chosen) {
         let (factor, depths) = (self.sampling.inverse_temperature(), places.start.depth()..=places.end.depth());
-        choose(&self.staged(block, logits), factor, max, &depths, chosen);
-        for i in ones(chosen.mask) {
-            let (x, id) = (chosen.x[i], (block * BLOCK + i) as u32);
-            // Only at the depth of an end does it matter where exactly the id stands.
-            let at_end = [depths.start(), depths.end()].contains(&&(max - x));
-            if at_end && !places.contains(&Place::new(x, id, max)) {
+        // Only at the depth of an end does it matter where exactly an id stands.
+        for i in ones(choose(&self.staged(block, logits), factor, max, &depths, chosen)) {
+            if !places.contains(&Place::new(chosen.x[i], (block * BLOCK + i) as u32, max)) {
                 chosen.mask &= !(1 << i);
             }
         }

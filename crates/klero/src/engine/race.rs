@@ -1,8 +1,7 @@
 //! The Gumbel race: the greatest x + g among the ids that are shown, one best score shared by all threads.
 
 use super::exchange::{Damaged, Reader, Writer};
-use crate::cpu::block::{Chosen, Scaled, contenders, contenders_among, ones, scale};
-use crate::cpu::sixteen::SIXTEENS;
+use crate::cpu::block::{Chosen, Scaled, contenders, contenders_among, contenders_below, ones, scale};
 use crate::mass::{BLOCK, Block, EMPTY};
 use crate::noise::{Noise, Racer};
 use crate::order::Ranked;
@@ -41,7 +40,7 @@ impl Race {
 
     /// Runs chosen ids of a row whose greatest x is `max` and runs too.
     pub(crate) fn chosen(&self, block: usize, chosen: &Chosen, max: f32) {
-        let mask = contenders(self.z, block as u32, &chosen.exponentials, &[max; SIXTEENS], self.bound());
+        let mask = contenders_below(self.z, block as u32, &chosen.x, max, self.bound());
         self.run_all(block, mask & chosen.mask, &chosen.x);
     }
 
