@@ -4,8 +4,10 @@
 //! are written out here. A [`Lanes`] is a witness: there is one only where its instruction set was found, so its methods
 //! are safe to call.
 
+use crate::Element;
 use crate::mass::{BLOCK, Block, SIXTEEN};
 use crate::math::{LEAST, LN2_HIGH, LN2_LOW, MAGIC, P};
+use half::{bf16, f16};
 
 /// Sixteens in a block.
 pub(crate) const SIXTEENS: usize = BLOCK / SIXTEEN;
@@ -15,9 +17,14 @@ pub(crate) trait Lanes: Copy {
     /// Sixteen f32.
     type F: Copy;
 
+    /// Whether registers hold the sums of four weight rows with four hidden states.
+    const MANY_REGISTERS: bool = false;
+
     fn load(self, from: &[f32; SIXTEEN]) -> Self::F;
     fn store(self, x: Self::F, to: &mut [f32; SIXTEEN]);
     fn splat(self, x: f32) -> Self::F;
+    fn load_bf16(self, from: &[bf16; SIXTEEN]) -> Self::F;
+    fn load_f16(self, from: &[f16; SIXTEEN]) -> Self::F;
     /// Numbers below 2^16, exactly.
     fn widen(self, from: &[u16; SIXTEEN]) -> Self::F;
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
@@ -121,6 +128,16 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
+    fn load_bf16(self, from: &[bf16; SIXTEEN]) -> Self::F {
+        each(|i| from[i].widen())
+    }
+
+    #[inline(always)]
+    fn load_f16(self, from: &[f16; SIXTEEN]) -> Self::F {
+        each(|i| from[i].widen())
+    }
+
+    #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
         each(|i| a[i] + b[i])
     }
@@ -177,6 +194,7 @@ pub(crate) use x86::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{Lanes, SIXTEEN, SIXTEENS, four};
+    use half::{bf16, f16};
     use std::arch::x86_64::*;
 
     /// Two registers of eight.
@@ -246,6 +264,25 @@ mod x86 {
                 let all = _mm256_loadu_si256(from.as_ptr().cast());
                 let wide = |half| _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(half));
                 [wide(_mm256_castsi256_si128(all)), wide(_mm256_extracti128_si256(all, 1))]
+            }
+        }
+
+        #[inline(always)]
+        fn load_bf16(self, from: &[bf16; SIXTEEN]) -> Self::F {
+            // SAFETY: `self` is the witness of AVX2; sixteen numbers can be read.
+            unsafe {
+                let all = _mm256_loadu_si256(from.as_ptr().cast());
+                let wide = |half| _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+                [wide(_mm256_castsi256_si128(all)), wide(_mm256_extracti128_si256(all, 1))]
+            }
+        }
+
+        #[inline(always)]
+        fn load_f16(self, from: &[f16; SIXTEEN]) -> Self::F {
+            // SAFETY: `self` is the witness of F16C; sixteen numbers can be read.
+            unsafe {
+                let all = _mm256_loadu_si256(from.as_ptr().cast());
+                [_mm256_cvtph_ps(_mm256_castsi256_si128(all)), _mm256_cvtph_ps(_mm256_extracti128_si256(all, 1))]
             }
         }
 
@@ -355,6 +392,8 @@ mod x86 {
     impl Lanes for Avx512 {
         type F = __m512;
 
+        const MANY_REGISTERS: bool = true;
+
         #[inline(always)]
         fn load(self, from: &[f32; SIXTEEN]) -> __m512 {
             // SAFETY: `self` is the witness of AVX-512; sixteen numbers can be read.
@@ -377,6 +416,21 @@ mod x86 {
         fn widen(self, from: &[u16; SIXTEEN]) -> __m512 {
             // SAFETY: `self` is the witness of AVX-512; sixteen numbers can be read.
             unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()))) }
+        }
+
+        #[inline(always)]
+        fn load_bf16(self, from: &[bf16; SIXTEEN]) -> __m512 {
+            // SAFETY: `self` is the witness of AVX-512; sixteen numbers can be read.
+            unsafe {
+                let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
+                _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))
+            }
+        }
+
+        #[inline(always)]
+        fn load_f16(self, from: &[f16; SIXTEEN]) -> __m512 {
+            // SAFETY: `self` is the witness of AVX-512; sixteen numbers can be read.
+            unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
         }
 
         #[inline(always)]
