@@ -85,7 +85,7 @@ impl<E: Element> Tiles for Logits<'_, E> {
     fn fill(&self, rows: &[usize], ids: Range<usize>, out: &mut [f32], stride: usize) {
         for (&row, out) in rows.iter().zip(out.chunks_mut(stride)) {
             let logits = &self.data[row * self.stride + ids.start..][..ids.len()];
-            out.iter_mut().zip(logits).for_each(|(out, logit)| *out = logit.widen());
+            E::widen_all(logits, &mut out[..ids.len()]);
         }
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod block;
 pub(crate) mod dot;
 pub(crate) mod philox;
 pub(crate) mod sixteen;
+pub(crate) mod widen;
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 

@@ -23,6 +23,9 @@ pub(crate) trait Lanes: Copy {
     fn load(self, from: &[f32; SIXTEEN]) -> Self::F;
     fn store(self, x: Self::F, to: &mut [f32; SIXTEEN]);
     fn splat(self, x: f32) -> Self::F;
+    /// Asks for what will soon be loaded; the address need not be one.
+    #[inline(always)]
+    fn prefetch<T>(self, _from: *const T) {}
     fn load_bf16(self, from: &[bf16; SIXTEEN]) -> Self::F;
     fn load_f16(self, from: &[f16; SIXTEEN]) -> Self::F;
     /// Numbers below 2^16, exactly.
@@ -74,6 +77,33 @@ pub(crate) trait Lanes: Copy {
         for (x, to) in x.into_iter().zip(sixteens) {
             self.store(x, to);
         }
+    }
+}
+
+/// A type of numbers that lanes can load.
+pub(crate) trait Load: Element {
+    /// Sixteen numbers, widened.
+    fn load<L: Lanes>(isa: L, from: &[Self; SIXTEEN]) -> L::F;
+}
+
+impl Load for f32 {
+    #[inline(always)]
+    fn load<L: Lanes>(isa: L, from: &[f32; SIXTEEN]) -> L::F {
+        isa.load(from)
+    }
+}
+
+impl Load for bf16 {
+    #[inline(always)]
+    fn load<L: Lanes>(isa: L, from: &[bf16; SIXTEEN]) -> L::F {
+        isa.load_bf16(from)
+    }
+}
+
+impl Load for f16 {
+    #[inline(always)]
+    fn load<L: Lanes>(isa: L, from: &[f16; SIXTEEN]) -> L::F {
+        isa.load_f16(from)
     }
 }
 
@@ -416,6 +446,12 @@ mod x86 {
         fn widen(self, from: &[u16; SIXTEEN]) -> __m512 {
             // SAFETY: `self` is the witness of AVX-512; sixteen numbers can be read.
             unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()))) }
+        }
+
+        #[inline(always)]
+        fn prefetch<T>(self, from: *const T) {
+            // SAFETY: a prefetch of any address is allowed.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
         }
 
         #[inline(always)]

@@ -93,7 +93,10 @@ impl SharedTop {
         for i in ones(mask) {
             top.offer(Ranked::new(x[i], first_id + i as u32));
         }
-        self.floor.store(top.floor.0, Relaxed);
+        // Only where it has risen: other threads read it all the time.
+        if top.floor.0 != self.floor.load(Relaxed) {
+            self.floor.store(top.floor.0, Relaxed);
+        }
     }
 
     /// Offers ids that another list holds.

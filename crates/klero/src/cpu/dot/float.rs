@@ -7,41 +7,13 @@
 //! is loaded and widened once for all of them.
 
 use super::Wanted;
-use crate::Element;
-use crate::cpu::sixteen::{Lanes, SIXTEENS};
+use crate::cpu::sixteen::{Lanes, Load, SIXTEENS};
 use crate::cpu::widest;
 use crate::mass::SIXTEEN;
 use half::{bf16, f16};
 
 /// Hidden states that share a load of the weights where there are registers for it.
 const TOGETHER: usize = 4;
-
-/// A type of weights that lanes can load.
-trait Weight: Element {
-    /// Sixteen weights, widened.
-    fn load<L: Lanes>(isa: L, from: &[Self; SIXTEEN]) -> L::F;
-}
-
-impl Weight for f32 {
-    #[inline(always)]
-    fn load<L: Lanes>(isa: L, from: &[f32; SIXTEEN]) -> L::F {
-        isa.load(from)
-    }
-}
-
-impl Weight for bf16 {
-    #[inline(always)]
-    fn load<L: Lanes>(isa: L, from: &[bf16; SIXTEEN]) -> L::F {
-        isa.load_bf16(from)
-    }
-}
-
-impl Weight for f16 {
-    #[inline(always)]
-    fn load<L: Lanes>(isa: L, from: &[f16; SIXTEEN]) -> L::F {
-        isa.load_f16(from)
-    }
-}
 
 widest! {
     /// The dot product of every row of `rows` (f32) with every hidden state of `wanted`, all `width` long.
@@ -57,32 +29,33 @@ widest! {
 }
 
 #[inline(always)]
-fn dot_rows<L: Lanes, E: Weight>(isa: L, rows: &[E], hidden: &[f32], width: usize, wanted: &mut [Wanted]) {
+fn dot_rows<L: Lanes, E: Load>(isa: L, rows: &[E], hidden: &[f32], width: usize, wanted: &mut [Wanted]) {
     let count = rows.len() / width;
     for first in (0..count).step_by(SIXTEENS) {
         // Beyond the last row, that one is taken again and its sum is left aside.
         let row = |r: usize| &rows[(first + r).min(count - 1) * width..][..width];
         let rows = [row(0), row(1), row(2), row(3)];
-        let mut wanted = &mut *wanted;
+        let (mut wanted, mut ahead) = (&mut *wanted, true);
         while !wanted.is_empty() {
             let together = if L::MANY_REGISTERS && wanted.len() >= TOGETHER { TOGETHER } else { 1 };
             let (now, later) = wanted.split_at_mut(together);
             match together {
-                TOGETHER => dot_tile::<L, E, TOGETHER>(isa, rows, hidden, first, now),
-                _ => dot_tile::<L, E, 1>(isa, rows, hidden, first, now),
+                TOGETHER => dot_tile::<L, E, TOGETHER>(isa, rows, hidden, (first, ahead), now),
+                _ => dot_tile::<L, E, 1>(isa, rows, hidden, (first, ahead), now),
             }
-            wanted = later;
+            (wanted, ahead) = (later, false);
         }
     }
 }
 
-/// The dot products of four rows with `H` hidden states, written from `first` on.
+/// The dot products of four rows with `H` hidden states, written from `first` on. With `ahead`, the four rows behind them are
+/// asked for meanwhile: the processor does not see by itself that several streams of memory go on there.
 #[inline(always)]
-fn dot_tile<L: Lanes, E: Weight, const H: usize>(
+fn dot_tile<L: Lanes, E: Load, const H: usize>(
     isa: L,
     rows: [&[E]; SIXTEENS],
     hidden: &[f32],
-    first: usize,
+    (first, ahead): (usize, bool),
     wanted: &mut [Wanted],
 ) {
     let width = rows[0].len();
@@ -93,6 +66,11 @@ fn dot_tile<L: Lanes, E: Weight, const H: usize>(
     let mut lanes = [[isa.splat(0.0); SIXTEENS]; H];
     let full = width - width % SIXTEEN;
     for start in (0..full).step_by(SIXTEEN) {
+        if ahead {
+            for row in &rows {
+                isa.prefetch(row.as_ptr().wrapping_add(SIXTEENS * width + start));
+            }
+        }
         let mut weights = [isa.splat(0.0); SIXTEENS];
         for (weights, row) in weights.iter_mut().zip(&rows) {
             *weights = E::load(isa, row[start..start + SIXTEEN].try_into().expect("a full chunk"));
@@ -116,7 +94,7 @@ fn dot_tile<L: Lanes, E: Weight, const H: usize>(
 
 /// Adds the products of a tail. To a lane that it leaves out, 0 · −0 is added, which changes no number.
 #[inline(always)]
-fn add_tail<L: Lanes, E: Weight>(isa: L, row: &[E], hidden: &[f32], lanes: L::F) -> L::F {
+fn add_tail<L: Lanes, E: Load>(isa: L, row: &[E], hidden: &[f32], lanes: L::F) -> L::F {
     if row.is_empty() {
         return lanes;
     }
@@ -131,6 +109,7 @@ fn add_tail<L: Lanes, E: Weight>(isa: L, row: &[E], hidden: &[f32], lanes: L::F)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Element;
     use crate::cpu::dot::add_tree;
     use crate::hash::splitmix64;
 
