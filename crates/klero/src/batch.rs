@@ -236,13 +236,24 @@ struct ShardTiles<'t> {
     ids: Range<usize>,
 }
 
+impl ShardTiles<'_> {
+    /// The shard's own numbers of these ids.
+    fn own(&self, ids: Range<usize>) -> Range<usize> {
+        ids.start - self.ids.start..ids.end - self.ids.start
+    }
+}
+
 impl Tiles for ShardTiles<'_> {
     fn ids(&self) -> Range<usize> {
         self.ids.clone()
     }
 
     fn fill(&self, rows: &[usize], ids: Range<usize>, out: &mut [f32], stride: usize) {
-        self.tiles.fill(rows, ids.start - self.ids.start..ids.end - self.ids.start, out, stride);
+        self.tiles.fill(rows, self.own(ids), out, stride);
+    }
+
+    fn ready(&self, row: usize, ids: Range<usize>) -> Option<&[f32]> {
+        self.tiles.ready(row, self.own(ids))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Numbers in the types that models keep them in, widened to f32 without rounding.
 
+use crate::cpu::widen::{widen_bf16, widen_f16};
 use half::{bf16, f16};
 use std::fmt::Debug;
 
@@ -15,6 +16,16 @@ use std::fmt::Debug;
 pub trait Element: Copy + Send + Sync + Debug + sealed::Sealed + 'static {
     /// The same number as f32: exact for every finite number and infinity, subnormal ones too; NaN stays NaN.
     fn widen(self) -> f32;
+
+    /// Writes the widened numbers.
+    #[doc(hidden)]
+    fn widen_all(from: &[Self], to: &mut [f32]);
+
+    /// The numbers as they are, where they are f32.
+    #[doc(hidden)]
+    fn as_f32(_numbers: &[Self]) -> Option<&[f32]> {
+        None
+    }
 }
 
 impl Element for f32 {
@@ -22,12 +33,24 @@ impl Element for f32 {
     fn widen(self) -> f32 {
         self
     }
+
+    fn widen_all(from: &[f32], to: &mut [f32]) {
+        to.copy_from_slice(from);
+    }
+
+    fn as_f32(numbers: &[f32]) -> Option<&[f32]> {
+        Some(numbers)
+    }
 }
 
 impl Element for bf16 {
     #[inline(always)]
     fn widen(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    fn widen_all(from: &[bf16], to: &mut [f32]) {
+        widen_bf16(from, to);
     }
 }
 
@@ -48,6 +71,10 @@ impl Element for f16 {
         let subnormal = f32::from_bits((shifted + LEAST_NORMAL) as u32) - least;
         let widened = if magnitude > 0x03ff { f32::from_bits(normal as u32) } else { subnormal };
         f32::from_bits(widened.to_bits() | bits as u32 & 0x8000_0000)
+    }
+
+    fn widen_all(from: &[f16], to: &mut [f32]) {
+        widen_f16(from, to);
     }
 }
 

@@ -55,7 +55,7 @@ impl<'a, E: Element> Logits<'a, E> {
             let found = data.len();
             return Err(Error::Shape(format!("logits [{rows}, {vocabulary}] with stride {stride} do not fit {found}")));
         }
-        Ok(Self { data, rows, vocabulary, stride, tile: engine::TILE })
+        Ok(Self { data, rows, vocabulary, stride, tile: engine::READY_TILE })
     }
 
     /// The same logits, visited in tiles of `ids` (rounded up to a multiple of 64). No result depends on it.
@@ -85,7 +85,11 @@ impl<E: Element> Tiles for Logits<'_, E> {
     fn fill(&self, rows: &[usize], ids: Range<usize>, out: &mut [f32], stride: usize) {
         for (&row, out) in rows.iter().zip(out.chunks_mut(stride)) {
             let logits = &self.data[row * self.stride + ids.start..][..ids.len()];
-            out.iter_mut().zip(logits).for_each(|(out, logit)| *out = logit.widen());
+            E::widen_all(logits, &mut out[..ids.len()]);
         }
+    }
+
+    fn ready(&self, row: usize, ids: Range<usize>) -> Option<&[f32]> {
+        E::as_f32(&self.data[row * self.stride..][ids])
     }
 }

@@ -7,7 +7,7 @@
 //! With M the greatest x of the row: an id weighs ⌊exp(x − M) · 2^43⌋; a block with greatest value m and
 //! S = Σ exp(x − m) has the mass ⌊S · exp(m − M) · 2^43⌋. At 2^20 ids a total stays within 2^63.
 
-use crate::math::exp;
+use crate::math::exp_or_zero;
 
 /// Ids of a block.
 pub(crate) const BLOCK: usize = 64;
@@ -23,6 +23,7 @@ pub(crate) const EMPTY: Block = [f32::NEG_INFINITY; BLOCK];
 const ONE: f64 = (1u64 << 43) as f64;
 
 /// A value in [0, 2^20] as an integer in units of 2^−43, rounded down.
+#[inline(always)]
 pub(crate) fn units(value: f64) -> u64 {
     (value * ONE) as u64
 }
@@ -35,7 +36,15 @@ pub(crate) fn value(units: u64) -> f64 {
 /// The weight of one id.
 #[inline(always)]
 pub(crate) fn weight(x: f32, max: f32) -> u64 {
-    (f64::from(exp(x - max)) * ONE) as u64
+    weight_of(exp_or_zero(x - max))
+}
+
+/// ⌊e · 2^43⌋ for 0 ≤ e ≤ 1: the mantissa of e, shifted as its exponent says. Vectors have no conversion to u64.
+#[inline(always)]
+pub(crate) fn weight_of(e: f32) -> u64 {
+    let bits = e.to_bits();
+    let mantissa = u64::from(bits & 0x7f_ffff | 1 << 23) << 20;
+    mantissa >> 127u32.wrapping_sub(bits >> 23).min(63)
 }
 
 /// m and S of a block: what is kept of 64 ids, eight bytes.
@@ -49,8 +58,9 @@ impl Pair {
     pub(crate) const EMPTY: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 
     /// The block's mass beside a row whose greatest value is `max`.
+    #[inline(always)]
     pub(crate) fn mass(self, max: f32) -> u64 {
-        if self.max == f32::NEG_INFINITY { 0 } else { units(f64::from(self.sum * exp(self.max - max))) }
+        if self.max == f32::NEG_INFINITY { 0 } else { units(f64::from(self.sum * exp_or_zero(self.max - max))) }
     }
 
     /// Whether these bits are a pair that a block can have.
@@ -63,6 +73,7 @@ impl Pair {
         u64::from(self.max.to_bits()) << 32 | u64::from(self.sum.to_bits())
     }
 
+    #[inline(always)]
     pub(crate) fn from_bits(bits: u64) -> Self {
         Self { max: f32::from_bits((bits >> 32) as u32), sum: f32::from_bits(bits as u32) }
     }
@@ -125,6 +136,14 @@ mod tests {
         for total in [1, 2, 1 << 43, 1 << 63] {
             assert_eq!(target(0, total), 0);
             assert!(target(u64::MAX, total) < total);
+        }
+    }
+
+    #[test]
+    fn a_weight_is_the_floor_of_the_product() {
+        for bits in (0..=1f32.to_bits()).step_by(9973).chain([1, 1f32.to_bits() - 1, 1f32.to_bits()]) {
+            let e = f32::from_bits(bits);
+            assert_eq!(weight_of(e), (f64::from(e) * ONE) as u64, "{e:e}");
         }
     }
 

@@ -6,6 +6,7 @@
 
 use crate::MAX_TOP_LOGPROBS;
 use crate::hash::splitmix64;
+use crate::math::ln;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use thiserror::Error;
@@ -187,6 +188,14 @@ impl Sampling {
     pub(crate) fn only_top_k(self, k: usize) -> Self {
         let order = FilterOrder::TopPFirst;
         Self { temperature: 1.0, top_p: 1.0, top_k: Some(k), min_p: 0.0, filter_order: order, ..self.bare() }
+    }
+
+    /// min-p removes all ids this deep below the greatest x, with a margin; infinite where it is off.
+    pub(crate) fn min_p_depth(&self) -> f32 {
+        match self.min_p > 0.0 {
+            true => 1.01 * -ln(f64::from(self.min_p)) as f32 + 0.01,
+            false => f32::INFINITY,
+        }
     }
 
     /// Whether any filter may remove an id.

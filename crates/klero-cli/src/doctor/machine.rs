@@ -63,7 +63,7 @@ macro_rules! detected {
 fn instruction_sets() -> Vec<(&'static str, bool)> {
     #[cfg(target_arch = "x86_64")]
     return detected!(is_x86_feature_detected:
-        "sse4.2" "avx" "avx2" "fma" "f16c" "avx512f" "avx512bw" "avx512vl" "avx512vnni" "avx512bf16");
+        "sse4.2" "avx" "avx2" "fma" "f16c" "avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni" "avx512bf16");
     #[cfg(target_arch = "aarch64")]
     return detected!(is_aarch64_feature_detected: "neon" "fp16" "dotprod" "bf16" "i8mm" "sve" "sve2");
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

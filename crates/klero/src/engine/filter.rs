@@ -10,20 +10,23 @@
 //! cannot lie inside, and the next pass splits the bucket where it can. Once a bucket is small its ids are listed and the
 //! walk goes on through them. The memory is bounded whatever the row, and every sum is one of integers.
 
-use super::Call;
-use super::exchange::{Damaged, Reader, Writer};
+use super::exchange::{Damaged, Exchange, Reader, Writer};
 use super::kept::Kept;
 use super::pass::{self, Visit};
 use super::plan::{LISTED, Plan};
 use super::survey::Surveyed;
 use super::top::Top;
-use crate::cpu::block::weigh;
-use crate::mass::{self, BLOCK, Block};
-use crate::math::exp;
+use super::{Call, Tiles};
+use crate::cpu::block::{Chosen, ones, weigh};
+use crate::mass::{self, BLOCK, Block, EMPTY};
+use crate::math::{exp, ln};
 use crate::order::{Place, Ranked};
 use crate::{Error, FilterOrder};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
+
+/// The bits of a place below those of its depth.
+const DEPTH_SHIFT: u32 = 64;
 
 /// Buckets of a histogram, as a power of two.
 const BUCKET_BITS: u32 = 9;
@@ -31,13 +34,24 @@ const BUCKET_BITS: u32 = 9;
 /// Rows that one pass searches at most: every thread holds a histogram for each.
 const TOGETHER: usize = 4;
 
+/// Ids of a histogram that are kept at hand where there are few rows, so that no further pass looks for them.
+const AT_HAND: usize = 1 << 16;
+
+/// Why all ids are never gathered from shards.
+const ALONE: &str = "ids are kept at hand by a process that has all of them";
+
+/// Blocks that are looked at to guess where the cut is.
+const SAMPLED: usize = 64;
+
 /// Below this depth an id weighs nothing (exp(−32) · 2^43 < 1), so top-p cuts above it, if at all.
 const WEIGHTLESS: f32 = 32.0;
 
 /// Finds the kept ids of every row, with further passes for the rows whose list ends before the cut.
 pub(crate) async fn settle(call: &Call<'_>, rows: &[Surveyed<'_>]) -> Result<Vec<Kept>, Error> {
-    let mut walks: Vec<Walk> = rows.iter().map(Walk::new).collect();
+    let alone = matches!(call.exchange, Exchange::Alone);
+    let mut walks: Vec<Walk> = rows.iter().map(|found| Walk::new(found, alone)).collect();
     let mut open: Vec<&mut Walk> = walks.iter_mut().filter(|walk| !walk.ended).collect();
+    open.iter_mut().for_each(|walk| walk.guess(call.tiles));
     while !open.is_empty() {
         for walks in open.chunks_mut(TOGETHER) {
             let searches: Vec<Search> = walks.iter().map(|walk| walk.search()).collect();
@@ -69,17 +83,22 @@ struct Walk<'r> {
     /// Where the next ids are searched, and how many there are, as far as is known.
     range: Range<Place>,
     crowd: usize,
+    /// Whether ids may be kept at hand; and those passed behind the list, if they all are.
+    may_gather: bool,
+    at_hand: Option<Vec<Ranked>>,
     ended: bool,
 }
 
 impl<'r> Walk<'r> {
-    fn new(found: &'r Surveyed<'r>) -> Self {
+    /// A walk down the list. If all ids are `alone` in this process, those behind the list may be kept at hand.
+    fn new(found: &'r Surveyed<'r>, alone: bool) -> Self {
         let sampling = &found.plan.sampling;
         let top_p = Some(sampling.top_p).filter(|top_p| *top_p < 1.0);
         let (first, then) = match sampling.filter_order {
             FilterOrder::TopPFirst => (top_p, None),
             FilterOrder::MinPFirst => (None, top_p),
         };
+        let may_gather = alone && found.plan.most_listed > LISTED;
         let mut walk = Self {
             found,
             limit: first.map_or(u64::MAX, |top_p| mass::limit(top_p, found.total)),
@@ -91,10 +110,14 @@ impl<'r> Walk<'r> {
             passed: Place::FIRST,
             range: Place::FIRST..Place::END,
             crowd: usize::MAX,
+            may_gather,
+            at_hand: may_gather.then(Vec::new),
             ended: false,
         };
         if sampling.filters() {
             walk.go(&found.best);
+            // With room left on the list, all that min-p may keep are on it.
+            walk.ended |= sampling.min_p > 0.0 && found.best.len() < found.plan.listed();
             walk.settle();
         } else {
             (walk.rank, walk.passed, walk.ended) = (found.present, Place::END, true);
@@ -111,28 +134,75 @@ impl<'r> Walk<'r> {
             let total = if self.rank < self.found.present { self.before } else { self.found.total };
             (self.limit, self.top_k, self.min_p) = (mass::limit_below(top_p, total), self.rank, 0.0);
             (self.before, self.rank, self.passed, self.ended) = (0, 0, Place::FIRST, false);
+            self.at_hand = self.may_gather.then(Vec::new);
             self.go(&self.found.best);
         }
         // Behind the last place there is nothing, whatever number of ids a shard has claimed.
         self.ended |= self.passed >= Place::END;
         if !self.ended {
-            let weightless = Place::at_depth(WEIGHTLESS);
-            let end = if self.passed < weightless { weightless } else { Place::END };
+            let ends = [self.tail(), Place::at_depth(WEIGHTLESS), Place::END];
+            let end = ends.into_iter().find(|end| self.passed < *end).unwrap_or(Place::END);
             (self.range, self.crowd) = (self.passed..end, usize::MAX);
         }
     }
 
+    /// Top-p cuts before this place, but for rare roundings: if all ids behind it were at its depth, they would still hold only
+    /// half of what top-p cuts off.
+    fn tail(&self) -> Place {
+        let rest = mass::value(self.found.total.saturating_sub(self.limit));
+        let weight = rest / 2.0 / self.found.present.max(1) as f64;
+        Place::at_depth((-ln(weight) as f32).clamp(0.0, WEIGHTLESS))
+    }
+
+    /// Narrows the range that is searched first to where the cut seems to be, by the weight behind it in a sample of blocks. If it
+    /// lies deeper, the search goes on.
+    fn guess(&mut self, tiles: &dyn Tiles) {
+        if !self.gathers() {
+            return;
+        }
+        let (found, buckets) = (self.found, Buckets::of(&self.range));
+        let (plan, max) = (found.plan, found.max);
+        let step = plan.blocks().div_ceil(SAMPLED);
+        let (mut sums, mut deeper) = (no_sums(), 0);
+        for block in (0..plan.blocks()).step_by(step) {
+            let mut logits = EMPTY;
+            tiles.fill(&[plan.row], block * BLOCK..((block + 1) * BLOCK).min(plan.valid), &mut logits, BLOCK);
+            let x = plan.x(block, &logits);
+            for ((x, weight), id) in x.into_iter().zip(weigh(&x, max)).zip((block * BLOCK) as u32..) {
+                match (self.passed.is_behind(x, id, max), self.range.end.is_behind(x, id, max)) {
+                    (true, _) => {}
+                    (false, true) => sums[buckets.index(Ranked::new(x, id), max)].0 += weight,
+                    (false, false) => deeper += weight,
+                }
+            }
+        }
+        let rest = (found.total - self.limit) / step as u64 / 5 * 4;
+        let cut = (0..sums.len()).rev().find(|i| {
+            deeper += sums[*i].0;
+            deeper > rest
+        });
+        if let Some(cut) = cut {
+            self.range.end = buckets.range(cut).end.min(self.range.end);
+        }
+    }
+
+    /// Whether all ids of a range are gathered, as long as they are few: where it is a mass that cuts.
+    fn gathers(&self) -> bool {
+        self.at_hand.is_some() && self.limit < self.found.total
+    }
+
     /// Goes down ids that follow each other.
     fn go(&mut self, ids: &[Ranked]) {
-        for ranked in ids {
-            let place = Place::of(*ranked, self.found.max);
-            if self.before > self.limit || self.rank >= self.top_k || self.below_min_p(place) {
-                self.ended = true;
-                return;
-            }
-            self.step(mass::weight(ranked.x(), self.found.max), 1, Place(place.0 + 1));
-            if self.ended {
-                return;
+        for ids in ids.chunks(BLOCK) {
+            let mut x = EMPTY;
+            x.iter_mut().zip(ids).for_each(|(x, ranked)| *x = ranked.x());
+            for (ranked, weight) in ids.iter().zip(weigh(&x, self.found.max)) {
+                let place = Place::of(*ranked, self.found.max);
+                self.ended |= self.before > self.limit || self.rank >= self.top_k || self.below_min_p(place);
+                if self.ended {
+                    return;
+                }
+                self.step(weight, 1, Place(place.0 + 1));
             }
         }
     }
@@ -146,22 +216,35 @@ impl<'r> Walk<'r> {
     }
 
     fn below_min_p(&self, place: Place) -> bool {
-        exp(-place.depth()) < self.min_p
+        self.min_p > 0.0 && exp(-place.depth()) < self.min_p
     }
 
     fn search(&self) -> Search<'r> {
         let range = self.range.clone();
         let length = range.end.0 - range.start.0;
-        let bits = u128::BITS - length.leading_zeros();
-        let (shift, listed) = (bits.saturating_sub(BUCKET_BITS), self.crowd <= LISTED || length <= LISTED as u128);
-        let gathered = Mutex::new(Gathered::new(listed));
-        Search { plan: self.found.plan, max: self.found.max, range, shift, listed, gathered }
+        let gather = match self.crowd <= LISTED || length <= LISTED as u128 {
+            true => Gather::Best,
+            false if self.gathers() => Gather::All,
+            false => Gather::Sums,
+        };
+        let (buckets, gathered) = (Buckets::of(&range), Mutex::new(Gathered::new(gather)));
+        Search { plan: self.found.plan, max: self.found.max, range, buckets, gather, gathered }
     }
 
     fn go_on(&mut self, found: Found) {
         match found {
-            Found::Ids(ids) => self.go(&ids),
+            // Too many: they are to be counted.
+            Found::All(None) => {
+                self.at_hand = None;
+                return;
+            }
+            Found::All(Some(ids)) => self.go_through(ids),
+            Found::Best(ids) => {
+                self.at_hand = None;
+                self.go(&ids);
+            }
             Found::Buckets(buckets) => {
+                self.at_hand = None;
                 if let Some(inside) = self.over_buckets(&buckets) {
                     (self.range, self.crowd) = (inside.range.clone(), inside.count);
                     return;
@@ -172,6 +255,33 @@ impl<'r> Walk<'r> {
             self.passed = self.range.end;
         }
         self.settle();
+    }
+
+    /// Goes over all ids of the range, as over buckets and then through the one where the cut may lie. Those passed stay at hand.
+    fn go_through(&mut self, mut ids: Vec<Ranked>) {
+        let (buckets, max) = (Buckets::of(&self.range), self.found.max);
+        let (indices, sums) = buckets.sort_in(&ids, max);
+        let filled = buckets.filled(&sums, &self.range);
+        if let Some(inside) = self.over_buckets(&filled) {
+            let (own, index) = (inside.range.clone(), inside.index);
+            let mut near: Vec<Ranked> =
+                ids.iter().zip(&indices).filter(|(_, i)| **i == index).map(|(ranked, _)| *ranked).collect();
+            near.sort_unstable_by(|a, b| b.cmp(a));
+            // Without a branch, which nobody could predict.
+            let mut before = 0;
+            for (k, i) in indices.into_iter().enumerate() {
+                ids[before] = ids[k];
+                before += usize::from(i < index);
+            }
+            ids.truncate(before);
+            self.go(&near);
+            self.range = own;
+            ids.extend(near);
+        }
+        if self.ended {
+            ids.retain(|ranked| self.passed.is_behind(ranked.x(), ranked.id(), max));
+        }
+        self.at_hand.get_or_insert_default().extend(ids);
     }
 
     /// Goes over the buckets in which the cut cannot lie; returns the first in which it can.
@@ -194,15 +304,92 @@ impl<'r> Walk<'r> {
 
     fn finish(self) -> Kept {
         let found = self.found;
-        let removed = self.rank < found.present;
-        let listed = found.best.get(..self.rank).map(|kept| {
-            let mut kept = kept.to_vec();
-            kept.sort_unstable_by_key(|ranked| ranked.id());
-            kept
-        });
+        let (removed, listed) = (self.rank < found.present, self.kept_in_vocabulary_order());
         let weight = if removed { self.before } else { found.total };
         Kept { count: self.rank, removed, end: self.passed, max: found.max, weight, listed }
     }
+
+    /// The kept ids, if they are on the list or at hand.
+    fn kept_in_vocabulary_order(&self) -> Option<Vec<Ranked>> {
+        let best = &self.found.best;
+        let mut kept = match (best.get(..self.rank), &self.at_hand) {
+            (Some(kept), _) => kept.to_vec(),
+            (None, Some(passed)) => [&**passed, best].concat(),
+            (None, None) => return None,
+        };
+        // Those at hand come in long runs, which this sort makes use of.
+        kept.sort_by_key(|ranked| ranked.id());
+        (kept.len() == self.rank).then_some(kept)
+    }
+}
+
+/// How a range of places is cut into parts of one width.
+struct Buckets {
+    /// Where the first begins.
+    origin: Place,
+    /// Their width, as a power of two.
+    shift: u32,
+}
+
+impl Buckets {
+    fn of(range: &Range<Place>) -> Self {
+        let shift = |origin: Place| {
+            let length = range.end.0 - origin.0;
+            (u128::BITS - length.leading_zeros()).saturating_sub(BUCKET_BITS)
+        };
+        let whole = Place::at_depth(range.start.depth());
+        match shift(range.start) < DEPTH_SHIFT {
+            true => Self { origin: range.start, shift: shift(range.start) },
+            // Wide ones begin at a depth, so that the depth alone tells the bucket.
+            false => Self { origin: whole, shift: shift(whole) },
+        }
+    }
+
+    #[inline(always)]
+    fn index(&self, ranked: Ranked, max: f32) -> usize {
+        match self.shift.checked_sub(DEPTH_SHIFT) {
+            Some(shift) => ((((max - ranked.x()) + 0.0).to_bits() - self.origin.depth().to_bits()) >> shift) as usize,
+            None => ((Place::of(ranked, max).0 - self.origin.0) >> self.shift) as usize,
+        }
+    }
+
+    /// The number of each id's bucket, and the sums of the buckets.
+    fn sort_in(&self, ids: &[Ranked], max: f32) -> (Vec<u16>, Sums) {
+        let (mut indices, mut sums) = (Vec::with_capacity(ids.len()), no_sums());
+        for ids in ids.chunks(BLOCK) {
+            let mut x = EMPTY;
+            x.iter_mut().zip(ids).for_each(|(x, ranked)| *x = ranked.x());
+            for (ranked, weight) in ids.iter().zip(weigh(&x, max)) {
+                let index = self.index(*ranked, max);
+                indices.push(index as u16);
+                sums[index] = (sums[index].0 + weight, sums[index].1 + 1);
+            }
+        }
+        (indices, sums)
+    }
+
+    /// The places of a bucket.
+    fn range(&self, index: usize) -> Range<Place> {
+        let (from, width) = (self.origin.0 + ((index as u128) << self.shift), 1 << self.shift);
+        Place(from)..Place(from.saturating_add(width))
+    }
+
+    /// The buckets of `range` that hold something, best first.
+    fn filled(&self, sums: &Sums, range: &Range<Place>) -> Vec<Bucket> {
+        let bucket = |(i, &(weight, count)): (usize, &(u64, usize))| {
+            let Range { start, end } = self.range(i);
+            Bucket { index: i as u16, range: start.max(range.start)..end.min(range.end), weight, count }
+        };
+        sums.iter().enumerate().filter(|(_, (_, count))| *count > 0).map(bucket).collect()
+    }
+}
+
+/// What a search gathers.
+#[derive(Clone, Copy)]
+enum Gather {
+    Best,
+    All,
+    Sums,
 }
 
 /// A pass over the ids of one range of the order: few are listed, many are counted.
@@ -210,30 +397,34 @@ struct Search<'r> {
     plan: &'r Plan<'r>,
     max: f32,
     range: Range<Place>,
-    /// The width of a bucket, as a power of two.
-    shift: u32,
-    listed: bool,
+    buckets: Buckets,
+    gather: Gather,
     gathered: Mutex<Gathered>,
 }
 
 /// What is gathered of a range, by one thread or by all.
 enum Gathered {
-    Ids(Top),
-    /// The weight and the number of the ids of each bucket.
-    Sums(Vec<(u64, usize)>),
+    /// The best ids.
+    Best(Top),
+    /// All ids, as long as they are few.
+    All(Option<Vec<Ranked>>),
+    /// The sums of each bucket.
+    Sums(Sums),
 }
 
 impl Gathered {
-    fn new(listed: bool) -> Self {
-        match listed {
-            true => Self::Ids(Top::new(LISTED)),
-            false => Self::Sums(vec![(0, 0); 1 << BUCKET_BITS]),
+    fn new(gather: Gather) -> Self {
+        match gather {
+            Gather::Best => Self::Best(Top::new(LISTED)),
+            Gather::All => Self::All(Some(Vec::new())),
+            Gather::Sums => Self::Sums(no_sums()),
         }
     }
 
     fn merge(&mut self, other: Self) {
         match (self, other) {
-            (Self::Ids(all), Self::Ids(own)) => all.merge(own),
+            (Self::Best(all), Self::Best(own)) => all.merge(own),
+            (Self::All(all), Self::All(own)) => *all = all.take().zip(own).and_then(|(all, own)| join(all, own)),
             (Self::Sums(all), Self::Sums(own)) => {
                 for (all, own) in all.iter_mut().zip(own) {
                     *all = (all.0 + own.0, all.1 + own.1);
@@ -244,14 +435,29 @@ impl Gathered {
     }
 }
 
+/// The weight and the number of the ids of each bucket.
+type Sums = Vec<(u64, usize)>;
+
+fn no_sums() -> Sums {
+    vec![(0, 0); 1 << BUCKET_BITS]
+}
+
+/// Both, if they are few enough to be kept at hand.
+fn join(all: Vec<Ranked>, own: Vec<Ranked>) -> Option<Vec<Ranked>> {
+    let both = if all.is_empty() { own } else { [all, own].concat() };
+    (both.len() <= AT_HAND).then_some(both)
+}
+
 /// What a search brings: ids, best first, or buckets, best first.
 enum Found {
-    Ids(Vec<Ranked>),
+    Best(Vec<Ranked>),
+    All(Option<Vec<Ranked>>),
     Buckets(Vec<Bucket>),
 }
 
 /// The ids of a part of a range.
 struct Bucket {
+    index: u16,
     range: Range<Place>,
     weight: u64,
     count: usize,
@@ -260,23 +466,21 @@ struct Bucket {
 impl Search<'_> {
     fn finish(self) -> Found {
         match self.gathered.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Gathered::Ids(top) => Found::Ids(top.sorted()),
-            Gathered::Sums(sums) => {
-                let (start, end, width) = (self.range.start.0, self.range.end.0, 1u128 << self.shift);
-                let bucket = |(i, (weight, count)): (usize, (u64, usize))| {
-                    let from = start + i as u128 * width;
-                    Bucket { range: Place(from)..Place(from.saturating_add(width).min(end)), weight, count }
-                };
-                let filled = sums.into_iter().enumerate().filter(|(_, (_, count))| *count > 0);
-                Found::Buckets(filled.map(bucket).collect())
-            }
+            Gathered::Best(top) => Found::Best(top.sorted()),
+            Gathered::All(ids) => Found::All(ids),
+            Gathered::Sums(sums) => Found::Buckets(self.buckets.filled(&sums, &self.range)),
         }
+    }
+
+    fn add(&self, gathered: Gathered) {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner).merge(gathered);
     }
 
     /// What is gathered so far, in numbers: ids, or of each filled bucket its index, weight and count.
     fn numbers(&self) -> Vec<u64> {
         match &*self.gathered.lock().unwrap_or_else(PoisonError::into_inner) {
-            Gathered::Ids(top) => top.clone().sorted().into_iter().map(|ranked| ranked.0).collect(),
+            Gathered::Best(top) => top.clone().sorted().into_iter().map(|ranked| ranked.0).collect(),
+            Gathered::All(_) => unreachable!("{ALONE}"),
             Gathered::Sums(sums) => {
                 let filled = sums.iter().enumerate().filter(|(_, (_, count))| *count > 0);
                 filled.flat_map(|(i, (weight, count))| [i as u64, *weight, *count as u64]).collect()
@@ -286,13 +490,14 @@ impl Search<'_> {
 
     /// The gathering that these numbers stand for, if a shard with `ids` can have made it.
     fn gathering(&self, numbers: &[u64], ids: &Range<usize>) -> Option<Gathered> {
-        let mut gathered = Gathered::new(self.listed);
+        let mut gathered = Gathered::new(self.gather);
         match &mut gathered {
-            Gathered::Ids(top) => {
+            Gathered::Best(top) => {
                 for ranked in numbers.iter().map(|key| Ranked(*key)) {
                     ranked.is_sound(ids).then(|| top.offer(ranked))?;
                 }
             }
+            Gathered::All(_) => unreachable!("{ALONE}"),
             Gathered::Sums(sums) => {
                 let (triples, rest) = numbers.as_chunks::<3>();
                 let mut left = if rest.is_empty() { ids.len() as u64 } else { 0 };
@@ -308,43 +513,38 @@ impl Search<'_> {
 }
 
 impl Visit for Search<'_> {
-    type Local = Gathered;
+    type Local = (Gathered, Chosen);
 
     fn plan(&self) -> &Plan<'_> {
         self.plan
     }
 
-    fn local(&self) -> Gathered {
-        Gathered::new(self.listed)
+    fn local(&self) -> (Gathered, Chosen) {
+        (Gathered::new(self.gather), Chosen::NONE)
     }
 
-    fn block(&self, gathered: &mut Gathered, block: usize, logits: &Block) {
-        let x = self.plan.x(block, logits);
-        let Range { start, end } = self.range;
-        // The depth alone rules out most ids.
-        let near = |x: f32| (start.depth()..=end.depth()).contains(&(self.max - x)) && x > f32::NEG_INFINITY;
-        if !x.iter().any(|x| near(*x)) {
-            return;
-        }
-        let ids = x.iter().enumerate().filter(|(_, x)| near(**x));
-        let places = ids.map(|(i, x)| (i, Ranked::new(*x, (block * BLOCK + i) as u32)));
-        let inside = places
-            .map(|(i, ranked)| (i, ranked, Place::of(ranked, self.max)))
-            .filter(|(_, _, place)| (start..end).contains(place));
+    fn block(&self, (gathered, chosen): &mut (Gathered, Chosen), block: usize, logits: &Block) {
+        self.plan.choose(block, logits, self.max, self.range.clone(), chosen);
+        let ranked = |i: usize| Ranked::new(chosen.x[i], (block * BLOCK + i) as u32);
         match gathered {
-            Gathered::Ids(top) => inside.for_each(|(_, ranked, _)| top.offer(ranked)),
-            Gathered::Sums(sums) => {
-                let weights = weigh(&x, self.max);
-                for (i, _, place) in inside {
-                    let sum = &mut sums[((place.0 - start.0) >> self.shift) as usize];
+            Gathered::Best(top) => ones(chosen.mask).for_each(|i| top.offer(ranked(i))),
+            Gathered::All(all) => {
+                all.iter_mut().for_each(|ids| ids.extend(ones(chosen.mask).map(ranked)));
+                all.take_if(|ids| ids.len() > AT_HAND);
+            }
+            Gathered::Sums(sums) if chosen.mask != 0 => {
+                let weights = weigh(&chosen.x, self.max);
+                for i in ones(chosen.mask) {
+                    let sum = &mut sums[self.buckets.index(ranked(i), self.max)];
                     *sum = (sum.0 + weights[i], sum.1 + 1);
                 }
             }
+            Gathered::Sums(_) => {}
         }
     }
 
-    fn merge(&self, gathered: Gathered) {
-        self.gathered.lock().unwrap_or_else(PoisonError::into_inner).merge(gathered);
+    fn merge(&self, (gathered, _): (Gathered, Chosen)) {
+        self.add(gathered);
     }
 
     fn write(&self, _: &Range<usize>, out: &mut Writer) {
@@ -354,7 +554,7 @@ impl Visit for Search<'_> {
     fn read(&self, ids: &Range<usize>, from: &mut Reader) -> Result<(), Damaged> {
         let numbers = from.list(3 << BUCKET_BITS)?;
         let gathered = self.gathering(&numbers, ids).ok_or(Damaged)?;
-        self.merge(gathered);
+        self.add(gathered);
         Ok(())
     }
 }

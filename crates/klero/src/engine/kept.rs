@@ -6,6 +6,7 @@ use super::pass::{self, Visit};
 use super::plan::Plan;
 use super::survey::Surveyed;
 use crate::Error;
+use crate::cpu::block::Chosen;
 use crate::mass::{BLOCK, Block, EMPTY};
 use crate::order::{Place, Ranked};
 use std::ops::Range;
@@ -33,15 +34,15 @@ impl Kept {
 
     /// x of the kept ids of a block of logits.
     pub(crate) fn x(&self, plan: &Plan, block: usize, logits: &Block) -> Block {
-        let mut x = plan.x(block, logits);
-        if self.removed {
-            for (x, id) in x.iter_mut().zip((block * BLOCK) as u32..) {
-                if !self.holds(*x, id) {
-                    *x = f32::NEG_INFINITY;
-                }
-            }
-        }
-        x
+        let mut chosen = Chosen::NONE;
+        self.choose(plan, block, logits, &mut chosen);
+        chosen.alone()
+    }
+
+    /// Chooses the kept ids of a block of logits.
+    fn choose(&self, plan: &Plan, block: usize, logits: &Block, chosen: &mut Chosen) {
+        let end = if self.removed { self.end } else { Place::END };
+        plan.choose(block, logits, self.max, Place::FIRST..end, chosen);
     }
 }
 
@@ -51,6 +52,14 @@ pub(crate) trait KeptVisit: Sync {
     fn needed(&self) -> bool;
     /// Looks at one block. Blocks without a kept id may be left out.
     fn block(&self, block: usize, x: &Block);
+    /// Looks at the kept ids of one block of a row whose greatest x is `max`.
+    fn chosen(&self, block: usize, chosen: &Chosen, _max: f32) {
+        self.block(block, &chosen.alone());
+    }
+    /// Looks at all kept ids, in vocabulary order, of a row whose greatest x is `max`.
+    fn listed(&self, ids: &[Ranked], _max: f32) {
+        listed_blocks(ids, |block, x| self.block(block, x));
+    }
     /// As [`Visit::write`].
     fn write(&self, ids: &Range<usize>, out: &mut Writer);
     /// As [`Visit::read`].
@@ -92,7 +101,7 @@ pub(crate) async fn visit<V: KeptVisit>(
             continue;
         }
         match &kept.listed {
-            Some(listed) => listed_blocks(listed, |block, x| visitor.block(block, x)),
+            Some(listed) => visitor.listed(listed, kept.max),
             None => passes.push(KeptPass { plan: found.plan, kept, visitor }),
         }
     }
@@ -118,19 +127,24 @@ struct KeptPass<'r, V> {
 }
 
 impl<V: KeptVisit> Visit for KeptPass<'_, V> {
-    type Local = ();
+    type Local = Chosen;
 
     fn plan(&self) -> &Plan<'_> {
         self.plan
     }
 
-    fn local(&self) {}
-
-    fn block(&self, (): &mut (), block: usize, logits: &Block) {
-        self.visitor.block(block, &self.kept.x(self.plan, block, logits));
+    fn local(&self) -> Chosen {
+        Chosen::NONE
     }
 
-    fn merge(&self, (): ()) {}
+    fn block(&self, chosen: &mut Chosen, block: usize, logits: &Block) {
+        self.kept.choose(self.plan, block, logits, chosen);
+        if chosen.mask != 0 {
+            self.visitor.chosen(block, chosen, self.kept.max);
+        }
+    }
+
+    fn merge(&self, _: Chosen) {}
 
     fn write(&self, ids: &Range<usize>, out: &mut Writer) {
         self.visitor.write(ids, out);

@@ -2,12 +2,14 @@
 
 use super::cdf::BlockWeights;
 use super::exchange::{Damaged, Reader, Writer};
-use super::kept::{Kept, KeptVisit};
+use super::kept::{Kept, KeptVisit, listed_blocks};
 use super::race::Race;
 use super::survey::Surveyed;
 use super::verify::{ResidualWeights, Verify};
 use crate::Draw;
+use crate::cpu::block::Chosen;
 use crate::mass::Block;
+use crate::order::Ranked;
 use std::ops::Range;
 
 /// A row's lot.
@@ -67,6 +69,20 @@ impl KeptVisit for Lot<'_> {
             Self::Race(race) => race.block(block, x),
             Self::Cdf(weights) => weights.block(block, x),
             Self::Verify(verify) => verify.block(block, x),
+        }
+    }
+
+    fn chosen(&self, block: usize, chosen: &Chosen, max: f32) {
+        match self {
+            Self::Race(race) => race.chosen(block, chosen, max),
+            _ => self.block(block, &chosen.alone()),
+        }
+    }
+
+    fn listed(&self, ids: &[Ranked], max: f32) {
+        match self {
+            Self::Race(race) => race.listed(ids, max),
+            _ => listed_blocks(ids, |block, x| self.block(block, x)),
         }
     }
 

@@ -41,8 +41,11 @@ use plan::Plan;
 use std::ops::Range;
 use std::task::{Context, Poll, Waker};
 
-/// Ids of a tile where nothing else is asked for.
+/// Ids of a tile whose logits are computed, where nothing else is asked for.
 pub(crate) const TILE: usize = 4 * BLOCK;
+
+/// Ids of a tile of ready logits: there is less to do for each.
+pub(crate) const READY_TILE: usize = 16 * BLOCK;
 
 /// The tile nearest to `ids` that holds whole blocks.
 pub(crate) fn tile(ids: usize) -> usize {
@@ -56,6 +59,11 @@ pub(crate) trait Tiles: Sync {
 
     /// Writes the logits of `ids` for each of `rows`; the k-th row's begin at `out[k · stride]`.
     fn fill(&self, rows: &[usize], ids: Range<usize>, out: &mut [f32], stride: usize);
+
+    /// The logits of `ids` for a row, where they lie ready as f32: then they need not be written.
+    fn ready(&self, _row: usize, _ids: Range<usize>) -> Option<&[f32]> {
+        None
+    }
 }
 
 /// What all rows of a call share.

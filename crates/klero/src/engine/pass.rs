@@ -45,16 +45,20 @@ fn visit_tiles<V: Visit>(call: &Call<'_>, visits: &[V]) {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut locals: Vec<V::Local> = visits.iter().map(Visit::local).collect();
-        let mut logits = vec![0.0; rows.len() * tile];
+        let are_ready = rows.first().is_none_or(|row| tiles.ready(*row, first..first).is_some());
+        let mut filled = vec![0.0; if are_ready { 0 } else { rows.len() * tile }];
         loop {
             let start = first + next.fetch_add(1, Relaxed) * tile;
             if start >= valid {
                 break;
             }
             let ids = start..(start + tile).min(valid);
-            tiles.fill(&rows, ids.clone(), &mut logits, tile);
+            if !are_ready {
+                tiles.fill(&rows, ids.clone(), &mut filled, tile);
+            }
             for ((visit, local), slot) in visits.iter().zip(&mut locals).zip(&slots) {
-                show(visit, local, start, &logits[slot * tile..][..ids.len()]);
+                let ready = tiles.ready(visit.plan().row, ids.clone());
+                show(visit, local, start, ready.unwrap_or_else(|| &filled[slot * tile..][..ids.len()]));
             }
         }
         for (visit, local) in visits.iter().zip(locals) {

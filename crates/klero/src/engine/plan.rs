@@ -1,6 +1,7 @@
 //! A row made ready: its parameters, the hashes it needs, what it has to list, and its logits' way to x.
 
 use super::survey::Mass;
+use crate::cpu::block::{Chosen, choose, ones};
 use crate::error::Input;
 use crate::hash::{Case, row_hash};
 use crate::mass::{BLOCK, Block};
@@ -10,6 +11,7 @@ use crate::row::{Draft, Proposal, Row};
 use crate::{Draw, Edits, Policy, RowError};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// The best ids that a filtered row lists at least, if it has them; deeper cuts take further passes.
 pub(crate) const LISTED: usize = 512;
@@ -175,9 +177,18 @@ impl<'a> Plan<'a> {
 
     /// x of a block: its staged logits times 1/T.
     pub(crate) fn x(&self, block: usize, logits: &Block) -> Block {
-        {
-            let factor = self.sampling.inverse_temperature();
-            self.staged(block, logits).map(|l| l * factor)
+        let factor = self.sampling.inverse_temperature();
+        self.staged(block, logits).map(|l| l * factor)
+    }
+
+    /// Chooses the ids of a block that stand at `places` in a row whose greatest x is `max`.
+    pub(crate) fn choose(&self, block: usize, logits: &Block, max: f32, places: Range<Place>, chosen: &mut Chosen) {
+        let (factor, depths) = (self.sampling.inverse_temperature(), places.start.depth()..=places.end.depth());
+        // Only at the depth of an end does it matter where exactly an id stands.
+        for i in ones(choose(&self.staged(block, logits), factor, max, &depths, chosen)) {
+            if !places.contains(&Place::new(chosen.x[i], (block * BLOCK + i) as u32, max)) {
+                chosen.mask &= !(1 << i);
+            }
         }
     }
 

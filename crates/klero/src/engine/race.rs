@@ -1,10 +1,10 @@
 //! The Gumbel race: the greatest x + g among the ids that are shown, one best score shared by all threads.
 
 use super::exchange::{Damaged, Reader, Writer};
-use crate::cpu::block::{Scaled, contenders, scale};
-use crate::cpu::philox::top_bits;
-use crate::mass::{BLOCK, Block};
+use crate::cpu::block::{Chosen, Scaled, contenders, contenders_among, contenders_below, ones, scale};
+use crate::mass::{BLOCK, Block, EMPTY};
 use crate::noise::{Noise, Racer};
+use crate::order::Ranked;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -27,17 +27,39 @@ impl Race {
 
     /// Runs the ids of a block whose x is greater than −∞.
     pub(crate) fn block(&self, block: usize, x: &Block) {
-        self.scaled(block, &scale(x, 1.0));
+        let mut scaled = Scaled::EMPTY;
+        scale(x, 1.0, f32::NEG_INFINITY, &mut scaled);
+        self.scaled(block, &scaled);
     }
 
     /// As [`Race::block`], with the exponentials at hand.
     pub(crate) fn scaled(&self, block: usize, scaled: &Scaled) {
-        let bits = top_bits(self.z, block as u32);
-        let mut mask = contenders(&bits, scaled, self.bound());
-        while mask != 0 {
-            let i = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            self.run((block * BLOCK + i) as u32, f64::from(scaled.x[i]));
+        let mask = contenders(self.z, block as u32, &scaled.exponentials, &scaled.maxima, self.bound());
+        self.run_all(block, mask, &scaled.x);
+    }
+
+    /// Runs chosen ids of a row whose greatest x is `max` and runs too.
+    pub(crate) fn chosen(&self, block: usize, chosen: &Chosen, max: f32) {
+        let mask = contenders_below(self.z, block as u32, &chosen.x, max, self.bound());
+        self.run_all(block, mask & chosen.mask, &chosen.x);
+    }
+
+    /// Runs ids of a row whose greatest x is `max` and runs too.
+    pub(crate) fn listed(&self, ids: &[Ranked], max: f32) {
+        for some in ids.chunks(BLOCK) {
+            let (mut numbers, mut x) = ([0; BLOCK], EMPTY);
+            for (i, ranked) in some.iter().enumerate() {
+                (numbers[i], x[i]) = (ranked.id(), ranked.x());
+            }
+            for i in ones(contenders_among(self.z, &numbers, &x, max, self.bound())) {
+                self.run(numbers[i], f64::from(x[i]));
+            }
+        }
+    }
+
+    fn run_all(&self, block: usize, mask: u64, x: &Block) {
+        for i in ones(mask) {
+            self.run((block * BLOCK + i) as u32, f64::from(x[i]));
         }
     }
 

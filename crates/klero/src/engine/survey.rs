@@ -8,7 +8,7 @@ use super::plan::Plan;
 use super::race::Race;
 use super::top::SharedTop;
 use super::words::Words;
-use crate::cpu::block::scale;
+use crate::cpu::block::{Scaled, scale};
 use crate::error::Input;
 use crate::mass::{self, BLOCK, Block, Pair};
 use crate::order::Ranked;
@@ -27,6 +27,22 @@ struct Survey<'r> {
     first_infinite: AtomicUsize,
     present: AtomicUsize,
     top: SharedTop,
+    /// Ids this deep have no place on the list.
+    min_p_depth: f32,
+}
+
+/// So far below another id, 64 ids together weigh nothing (64 · exp(−34) · 2^43 < 1) and none can win the race (noise spans
+/// 49). A block of such ids keeps its empty pair, whose mass is 0 too. With the difference rounded to f32 it stays true.
+const NEGLIGIBLE: f32 = 64.0;
+
+/// What a thread has seen of a row.
+struct Seen {
+    /// Ids with x greater than −∞.
+    present: usize,
+    /// The greatest x.
+    max: f32,
+    /// The block it looks at.
+    scaled: Scaled,
 }
 
 /// What the survey of a sound row found.
@@ -92,29 +108,50 @@ impl<'r> Survey<'r> {
             first_infinite: AtomicUsize::new(usize::MAX),
             present: AtomicUsize::new(0),
             top: SharedTop::new(plan.listed()),
+            min_p_depth: plan.sampling.min_p_depth(),
         }
     }
 
     /// Looks at the ids that force_top_k left; their logits have been through all stages.
     fn look_at_list(&self) {
-        let mut present = 0;
+        let mut seen = self.local();
         if let Some(listed) = self.plan.forced.as_ref().and_then(|forced| forced.listed.as_ref()) {
-            listed_blocks(listed, |block, staged| self.look(&mut present, block, staged));
+            listed_blocks(listed, |block, staged| self.look(&mut seen, block, staged));
         }
-        self.merge(present);
+        self.merge(seen);
     }
 
-    fn look(&self, present: &mut usize, block: usize, staged: &Block) {
-        let scaled = scale(staged, self.plan.sampling.inverse_temperature());
+    fn look(&self, seen: &mut Seen, block: usize, staged: &Block) {
+        let least = self.least_listed(seen.max);
+        let limit = self.limit(seen.max, least);
+        let scaled = &mut seen.scaled;
+        let tells = scale(staged, self.plan.sampling.inverse_temperature(), limit, scaled);
         if scaled.bad {
             return self.judge(block, staged, &scaled.x);
         }
-        *present += scaled.present as usize;
+        seen.present += scaled.present as usize;
+        if !tells {
+            return;
+        }
+        seen.max = seen.max.max(scaled.pair.max);
         self.pairs.set(block, scaled.pair.to_bits());
         if let Some(race) = &self.race {
-            race.scaled(block, &scaled);
+            race.scaled(block, scaled);
         }
-        self.top.offer((block * BLOCK) as u32, &scaled.x, scaled.pair.max);
+        if scaled.pair.max >= least {
+            self.top.offer((block * BLOCK) as u32, &scaled.x, least);
+        }
+    }
+
+    /// The least x that has a place on the list of a row that holds `max`.
+    fn least_listed(&self, max: f32) -> f32 {
+        self.top.floor().max(max - self.min_p_depth)
+    }
+
+    /// Below this, ids change nothing in a row that holds `max`.
+    fn limit(&self, max: f32, least_listed: f32) -> f32 {
+        let negligible = if self.pairs.is_empty() && self.race.is_none() { f32::INFINITY } else { max - NEGLIGIBLE };
+        negligible.min(least_listed)
     }
 
     /// Notes the faulty ids of a block: NaN, +∞, or finite before 1/T and not after.
@@ -154,9 +191,8 @@ impl<'r> Survey<'r> {
 
 /// Turns the pair of each block into its mass. Returns the greatest x, of the blocks or `most`, and the total.
 fn to_masses(pairs: &mut Words, most: f32) -> (f32, u64) {
-    let pair = Pair::from_bits;
-    let max = pairs.iter().map(|bits| pair(bits).max).fold(most, f32::max);
-    pairs.change(|bits| pair(bits).mass(max));
+    let max = pairs.iter().map(|bits| Pair::from_bits(bits).max).fold(most, f32::max);
+    pairs.weigh_pairs(max);
     (max, pairs.iter().sum())
 }
 
@@ -171,25 +207,26 @@ fn sound(logits: &Block) -> Block {
 }
 
 impl Visit for Survey<'_> {
-    type Local = usize;
+    type Local = Seen;
 
     fn plan(&self) -> &Plan<'_> {
         self.plan
     }
 
-    fn local(&self) -> usize {
-        0
+    fn local(&self) -> Seen {
+        Seen { present: 0, max: f32::NEG_INFINITY, scaled: Scaled::EMPTY }
     }
 
-    fn block(&self, present: &mut usize, block: usize, logits: &Block) {
+    fn block(&self, seen: &mut Seen, block: usize, logits: &Block) {
         if !self.raw_pairs.is_empty() {
-            self.raw_pairs.set(block, scale(&sound(logits), 1.0).pair.to_bits());
+            scale(&sound(logits), 1.0, f32::NEG_INFINITY, &mut seen.scaled);
+            self.raw_pairs.set(block, seen.scaled.pair.to_bits());
         }
-        self.look(present, block, &self.plan.staged(block, logits));
+        self.look(seen, block, &self.plan.staged(block, logits));
     }
 
-    fn merge(&self, present: usize) {
-        self.present.fetch_add(present, Relaxed);
+    fn merge(&self, seen: Seen) {
+        self.present.fetch_add(seen.present, Relaxed);
     }
 
     fn write(&self, ids: &Range<usize>, out: &mut Writer) {

@@ -1,13 +1,14 @@
 //! The best ids of a row, as many as fit, and how far down the list is complete.
 
+use crate::cpu::block::{at_least, ones};
+use crate::mass::Block;
 use crate::order::Ranked;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Ids that are let in between two cuts of a full list: about as many as it holds, so that a cut costs a constant for each,
-/// but not so many that the memory shows.
+/// Ids that are let in between two cuts of a full list: half as many as it holds, so that a cut costs a constant for each.
 fn slack(capacity: usize) -> usize {
-    capacity.clamp(64, 256)
+    (capacity / 2).clamp(64, 512)
 }
 
 /// The best ids. Every id above `floor` that was offered is on the list.
@@ -73,19 +74,29 @@ impl SharedTop {
         self.capacity
     }
 
-    /// Offers the ids of a block whose greatest x is `max`.
-    pub(crate) fn offer(&self, first_id: u32, x: &[f32], max: f32) {
-        let floor = Ranked(self.floor.load(Relaxed));
-        if self.capacity == 0 || max == f32::NEG_INFINITY || Ranked::new(max, first_id) <= floor {
+    /// Ids with a smaller x have no place on the list.
+    pub(crate) fn floor(&self) -> f32 {
+        match (self.capacity, self.floor.load(Relaxed)) {
+            (0, _) => f32::INFINITY,
+            (_, floor) if floor == Ranked::LAST.0 => f32::NEG_INFINITY,
+            (_, floor) => Ranked(floor).x(),
+        }
+    }
+
+    /// Offers the ids of a block whose x is finite and at least `least`.
+    pub(crate) fn offer(&self, first_id: u32, x: &Block, least: f32) {
+        let mask = at_least(x, least.max(self.floor()).max(f32::MIN));
+        if mask == 0 {
             return;
         }
         let mut top = self.open();
-        for (id, &x) in (first_id..).zip(x) {
-            if x > f32::NEG_INFINITY {
-                top.offer(Ranked::new(x, id));
-            }
+        for i in ones(mask) {
+            top.offer(Ranked::new(x[i], first_id + i as u32));
         }
-        self.floor.store(top.floor.0, Relaxed);
+        // Only where it has risen: other threads read it all the time.
+        if top.floor.0 != self.floor.load(Relaxed) {
+            self.floor.store(top.floor.0, Relaxed);
+        }
     }
 
     /// Offers ids that another list holds.
@@ -122,8 +133,8 @@ mod tests {
             let (shared, mut own) = (SharedTop::new(capacity), Top::new(capacity));
             for (i, chunk) in x.chunks(64).enumerate() {
                 let first = i as u32 * 64;
-                match i % 2 {
-                    0 => shared.offer(first, chunk, chunk.iter().copied().fold(0.0, f32::max)),
+                match (i % 2, chunk.try_into()) {
+                    (0, Ok(block)) => shared.offer(first, block, f32::MIN),
                     _ => chunk.iter().zip(first..).for_each(|(x, id)| own.offer(Ranked::new(*x, id))),
                 }
             }

@@ -1,6 +1,7 @@
 //! One 64-bit word for each block of a row: pairs, masses, sums. All a row keeps of its logits.
 
 use super::exchange::{Damaged, Reader, Writer};
+use crate::cpu::block::weigh_pairs;
 use crate::mass::BLOCK;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,10 +34,9 @@ impl Words {
         self.0.iter().map(|word| word.load(Relaxed))
     }
 
-    pub(crate) fn change(&mut self, change: impl Fn(u64) -> u64) {
-        for word in &mut self.0 {
-            *word.get_mut() = change(*word.get_mut());
-        }
+    /// Turns the pairs of blocks into masses beside `max`.
+    pub(crate) fn weigh_pairs(&mut self, max: f32) {
+        weigh_pairs(&mut self.0, max);
     }
 
     /// Writes the words of the blocks that hold `ids`.

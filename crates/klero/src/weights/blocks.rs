@@ -20,6 +20,8 @@ pub(crate) const PART: usize = 32;
 pub(crate) trait Block: Copy + Sync {
     /// Parts in a block: 1, or 8.
     const PARTS: usize;
+    /// Whether the halves of a part have scales of their own.
+    const HALVES: bool = false;
     /// Whether the type has minima.
     const MINIMA: bool = false;
     /// Whether the integers lie in a block as they are multiplied, with s = 1 and no minima: there is nothing to unpack.
@@ -243,9 +245,12 @@ impl Block for BlockQ4K {
     #[inline(always)]
     fn integers(&self, out: &mut [[i8; PART]]) {
         for (parts, qs) in out.as_chunks_mut::<2>().0.iter_mut().zip(self.qs.as_chunks::<PART>().0) {
-            for (i, q) in qs.iter().enumerate() {
-                parts[0][i] = (q & 15) as i8;
-                parts[1][i] = (q >> 4) as i8;
+            // Eight at a time, for left to itself the compiler takes byte by byte.
+            let [low, high] = parts.each_mut().map(|part| part.as_chunks_mut::<8>().0);
+            for ((low, high), qs) in low.iter_mut().zip(high).zip(qs.as_chunks::<8>().0) {
+                let qs = u64::from_le_bytes(*qs);
+                *low = (qs & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes().map(|q| q as i8);
+                *high = (qs >> 4 & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes().map(|q| q as i8);
             }
         }
     }
@@ -345,6 +350,7 @@ impl BlockQ6K {
 
 impl Block for BlockQ6K {
     const PARTS: usize = 8;
+    const HALVES: bool = true;
 
     #[inline(always)]
     fn scales(&self) -> Scales {

@@ -8,8 +8,8 @@ pub(crate) mod blocks;
 
 pub use blocks::{BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0};
 
-use crate::cpu::dot::float;
-use crate::cpu::dot::quantized::{Dot, Quantized, Wanted};
+use crate::cpu::dot::quantized::{Dot, Quantized};
+use crate::cpu::dot::{Wanted, float};
 use crate::{Element, Error};
 use blocks::{Block, PART};
 use half::{bf16, f16};
@@ -200,20 +200,16 @@ impl<'a> Weights<'a> {
     ) {
         let mut wanted: Vec<Wanted> = wanted.iter().copied().zip(out).collect();
         match hidden {
-            Hidden::F32(x) => {
-                for (row, out) in wanted {
-                    self.dot_float(&x[row * self.cols..][..self.cols], &ids, out);
-                }
-            }
+            Hidden::F32(x) => self.dot_float(x, &ids, &mut wanted),
             Hidden::Quantized(x) => self.dot_quantized(x, &ids, &mut wanted),
         }
     }
 
-    fn dot_float(&self, x: &[f32], ids: &Range<usize>, out: &mut [f32]) {
+    fn dot_float(&self, x: &[f32], ids: &Range<usize>, wanted: &mut [Wanted]) {
         match &self.data {
-            Data::F32(data) => float::dot_f32(span(data, ids, self.cols), x, out),
-            Data::Bf16(data) => float::dot_bf16(span(data, ids, self.cols), x, out),
-            Data::F16(data) => float::dot_f16(span(data, ids, self.cols), x, out),
+            Data::F32(data) => float::dot_f32(span(data, ids, self.cols), x, self.cols, wanted),
+            Data::Bf16(data) => float::dot_bf16(span(data, ids, self.cols), x, self.cols, wanted),
+            Data::F16(data) => float::dot_f16(span(data, ids, self.cols), x, self.cols, wanted),
             _ => unreachable!("{PREPARED}"),
         }
     }

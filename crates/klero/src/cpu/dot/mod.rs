@@ -6,8 +6,13 @@
 
 pub(crate) mod float;
 pub(crate) mod quantized;
+#[cfg(target_arch = "x86_64")]
+mod vnni;
 
 use std::ops::Add;
+
+/// A hidden state, by its number, and the place for its dot product with each weight row.
+pub(crate) type Wanted<'o> = (usize, &'o mut [f32]);
 
 /// Adds lanes pairwise, halves apart: with N = 16 the tree l with l + 8, + 4, + 2, + 1.
 #[inline(always)]

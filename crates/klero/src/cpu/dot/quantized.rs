@@ -16,17 +16,19 @@
 //! (Q8_0), 8 (Q4_0), 63 · 15 (Q4_K), 63 · 31 (Q5_K) and 128 · 32 (Q6_K), so that |Σ s q h| ≤ 32 · 127 · 4096 < 2^24; and
 //! |m Σ h| ≤ 63 · 32 · 127. At last the eight lanes are added by the tree l with l + 4, + 2, + 1.
 //!
-//! **How.** A group is eight parts, one for each lane: a super-block, or eight small blocks. It is unpacked once, to
+//! **How.** Where there is AVX-512, `vnni` does it. Else a group is eight parts, one for each lane: a super-block, or eight small blocks. It is unpacked once, to
 //! the integers s q, and multiplied with several hidden states.
 
-use super::add_tree;
+#[cfg(target_arch = "x86_64")]
+use super::vnni;
+use super::{Wanted, add_tree};
 use crate::Element;
-use crate::cpu::widest;
+use crate::cpu::{Level, level, widest};
 use crate::weights::blocks::{Block, BlockQ4_0, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8_0, PART};
 use half::f16;
 
 /// Parts in a group, and lanes of a sum.
-const LANES: usize = 8;
+pub(super) const LANES: usize = 8;
 
 /// Hidden states that share the unpacking of a weight row; their groups stay in the nearest cache.
 const TOGETHER: usize = 8;
@@ -34,11 +36,18 @@ const TOGETHER: usize = 8;
 /// Hidden states up to which weights that need no unpacking are multiplied where they lie.
 const DIRECT: usize = 2;
 
-/// Hidden states as integers, each row in whole groups.
+/// Hidden states as integers, each row in whole groups, in the form that this processor multiplies.
 #[derive(Clone, Debug)]
 pub(crate) struct Quantized {
-    groups: Vec<Group>,
+    form: Form,
     width: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    Plain(Vec<Group>),
+    #[cfg(target_arch = "x86_64")]
+    Vnni(Vec<vnni::Group>),
 }
 
 /// Eight parts of a hidden state; those beyond its end are zero. The integers fit an i8; they are kept as the i16 that
@@ -64,12 +73,19 @@ impl Quantized {
         for (row, groups) in hidden.chunks_exact(cols).zip(groups.chunks_exact_mut(width)) {
             quantize(row, groups);
         }
-        Self { groups, width }
+        #[cfg(target_arch = "x86_64")]
+        if level() == Level::Avx512 {
+            let bytes = |group: &Group| vnni::Group::new(&group.values, group.scales);
+            return Self { form: Form::Vnni(groups.iter().map(bytes).collect()), width };
+        }
+        Self { form: Form::Plain(groups), width }
     }
+}
 
-    fn row(&self, row: usize) -> &[Group] {
-        &self.groups[row * self.width..][..self.width]
-    }
+/// One row of `width` groups.
+#[inline(always)]
+fn row(hidden: &[Group], width: usize, row: usize) -> &[Group] {
+    &hidden[row * width..][..width]
 }
 
 widest! {
@@ -102,9 +118,6 @@ fn quantize_part(part: &[f32; PART]) -> (f32, [i16; PART]) {
     (largest / 127.0, values)
 }
 
-/// A hidden state, by its number, and the place for its dot product with each weight row.
-pub(crate) type Wanted<'o> = (usize, &'o mut [f32]);
-
 /// A type of block that has a dot product.
 pub(crate) trait Dot: Block {
     /// The dot product of every row of `rows` with every hidden state of `wanted`.
@@ -116,9 +129,14 @@ macro_rules! dot {
         impl Dot for $block {
             fn dot(rows: &[Self], hidden: &Quantized, wanted: &mut [Wanted]) {
                 widest! {
-                    fn dot(rows: &[$block], hidden: &Quantized, wanted: &mut [Wanted]) = dot_rows;
+                    fn dot(rows: &[$block], hidden: &[Group], width: usize, wanted: &mut [Wanted]) = dot_rows;
                 }
-                dot(rows, hidden, wanted);
+                match &hidden.form {
+                    Form::Plain(groups) => dot(rows, groups, hidden.width, wanted),
+                    // SAFETY: a hidden state takes this form where the instruction sets were found.
+                    #[cfg(target_arch = "x86_64")]
+                    Form::Vnni(groups) => unsafe { vnni::dot_rows(rows, groups, hidden.width, wanted) },
+                }
             }
         }
     )*};
@@ -126,27 +144,27 @@ macro_rules! dot {
 dot!(BlockQ8_0 BlockQ4_0 BlockQ4K BlockQ5K BlockQ6K);
 
 #[inline(always)]
-fn dot_rows<B: Block>(rows: &[B], hidden: &Quantized, wanted: &mut [Wanted]) {
+fn dot_rows<B: Block>(rows: &[B], hidden: &[Group], width: usize, wanted: &mut [Wanted]) {
     let Some(count) = wanted.first().map(|(_, out)| out.len()).filter(|count| *count > 0) else { return };
     if B::AS_STORED && wanted.len() <= DIRECT {
         for (n, out) in wanted {
-            for (row, out) in rows.chunks_exact(rows.len() / count).zip(out.iter_mut()) {
-                *out = dot_row(row, hidden.row(*n));
+            for (weights, out) in rows.chunks_exact(rows.len() / count).zip(out.iter_mut()) {
+                *out = dot_row(weights, row(hidden, width, *n));
             }
         }
         return;
     }
     let mut group = Unpacked::ZERO;
     for wanted in wanted.chunks_mut(TOGETHER) {
-        for (r, row) in rows.chunks_exact(rows.len() / count).enumerate() {
+        for (r, weights) in rows.chunks_exact(rows.len() / count).enumerate() {
             let mut lanes = [[0.0; LANES]; TOGETHER];
-            for (g, blocks) in row.chunks(LANES / B::PARTS).enumerate() {
+            for (g, blocks) in weights.chunks(LANES / B::PARTS).enumerate() {
                 group.unpack(blocks);
                 // Kept from seeing what was just stored, the compiler loads it as the products need it, instead of
                 // spilling it widened.
                 let group = &*std::hint::black_box(&mut group);
                 for (lanes, (n, _)) in lanes.iter_mut().zip(&*wanted) {
-                    group.add::<B>(&hidden.row(*n)[g], lanes);
+                    group.add::<B>(&row(hidden, width, *n)[g], lanes);
                 }
             }
             for ((_, out), lanes) in wanted.iter_mut().zip(lanes) {
@@ -260,27 +278,30 @@ mod tests {
         read(&(0..bytes as u64).map(|i| splitmix64(i) as u8 & 0xbf).collect::<Vec<_>>()).unwrap()
     }
 
-    fn both_builds_agree<B: Dot>(blocks: &[B], rows: usize) {
+    fn builds_agree<B: Dot>(blocks: &[B], rows: usize) {
         let cols = blocks.len() / rows * B::PARTS * PART;
-        let hidden: Vec<f32> = (0..11 * cols as u64).map(|i| splitmix64(!i) as i32 as f32 * 1e-9).collect();
-        let hidden = Quantized::new(&hidden, cols);
-        // One hidden state takes another way than several.
-        for states in [1, 11] {
-            let run = |dot: fn(&[B], &Quantized, &mut [Wanted])| {
+        let mut hidden: Vec<f32> = (0..19 * cols as u64).map(|i| splitmix64(!i) as i32 as f32 * 1e-9).collect();
+        hidden[5] = f32::NAN;
+        hidden[cols..cols + PART].fill(0.0);
+        // One hidden state takes another way than several, and few another than many.
+        for states in [1, 2, 11, 19] {
+            let run = || {
                 let mut out = vec![0.0f32; states * rows];
-                dot(blocks, &hidden, &mut out.chunks_mut(rows).enumerate().collect::<Vec<_>>());
-                out.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>()
+                let quantized = Quantized::new(&hidden, cols);
+                B::dot(blocks, &quantized, &mut out.chunks_mut(rows).enumerate().collect::<Vec<_>>());
+                out.iter().map(|logit| if logit.is_nan() { u32::MAX } else { logit.to_bits() }).collect::<Vec<_>>()
             };
-            assert_eq!(run(B::dot), run(dot_rows::<B>));
+            let all = crate::cpu::at_each_level(run);
+            assert!(all.iter().all(|one| *one == all[0]), "{states} states");
         }
     }
 
     #[test]
-    fn both_builds_of_a_kernel_give_the_same_bits() {
-        both_builds_agree(&blocks(BlockQ8_0::from_bytes, 3 * 13 * BlockQ8_0::BYTES), 3);
-        both_builds_agree(&blocks(BlockQ4_0::from_bytes, 3 * 13 * BlockQ4_0::BYTES), 3);
-        both_builds_agree(&blocks(BlockQ4K::from_bytes, 3 * 2 * BlockQ4K::BYTES), 3);
-        both_builds_agree(&blocks(BlockQ5K::from_bytes, 3 * 2 * BlockQ5K::BYTES), 3);
-        both_builds_agree(&blocks(BlockQ6K::from_bytes, 3 * 2 * BlockQ6K::BYTES), 3);
+    fn every_build_of_a_kernel_gives_the_same_bits() {
+        builds_agree(&blocks(BlockQ8_0::from_bytes, 3 * 13 * BlockQ8_0::BYTES), 3);
+        builds_agree(&blocks(BlockQ4_0::from_bytes, 3 * 13 * BlockQ4_0::BYTES), 3);
+        builds_agree(&blocks(BlockQ4K::from_bytes, 4 * 2 * BlockQ4K::BYTES), 4);
+        builds_agree(&blocks(BlockQ5K::from_bytes, 3 * 2 * BlockQ5K::BYTES), 3);
+        builds_agree(&blocks(BlockQ6K::from_bytes, 3 * 2 * BlockQ6K::BYTES), 3);
     }
 }
