@@ -35,7 +35,7 @@ pub struct Head {
     /// The id of weight row 0, and the ids of all shards.
     first: usize,
     total: usize,
-    whole: [Map; 2],
+    double: Map,
     single: Map,
     /// The last, partial block of 64 rows, filled up with zeros.
     tail: Option<(CudaSlice<u16>, Map)>,
@@ -122,7 +122,7 @@ impl Head {
         let of = |boxed| {
             if full == 0 { Ok(tail.as_ref().expect("fewer than 64 rows").1) } else { view(address, full, boxed) }
         };
-        let (whole, single) = ([of(2)?, of(4)?], of(1)?);
+        let (double, single) = (of(2)?, of(1)?);
         let vocabulary = height;
         let device = device.clone();
         Ok(Self {
@@ -134,7 +134,7 @@ impl Head {
             vocabulary,
             first: 0,
             total: height,
-            whole,
+            double,
             single,
             tail,
             ids: None,
@@ -168,13 +168,13 @@ impl Head {
         Ok(Self { first, total, ..self })
     }
 
-    /// The same head with tiles of `ids` (64, 128, 192 or 256) ids. No result depends on it.
+    /// The same head with tiles of `ids` (64, 128 or 192) ids. No result depends on it.
     ///
     /// # Errors
     /// [`CudaError::Arguments`] for another number.
     pub fn with_tile(self, ids: u32) -> Result<Self, CudaError> {
-        if ![64, 128, 192, 256].contains(&ids) {
-            return Err(Error::Shape(format!("a tile of {ids} ids, must be 64, 128, 192 or 256")).into());
+        if ![64, 128, 192].contains(&ids) {
+            return Err(Error::Shape(format!("a tile of {ids} ids, must be 64, 128 or 192")).into());
         }
         Ok(Self { ids: Some(ids), ..self })
     }
@@ -343,8 +343,7 @@ impl Head {
         let boxed = (shape.ids / BLOCK as u32 / shape.cluster).max(1);
         let whole = match boxed {
             1 => self.single,
-            2 => self.whole[0],
-            4 => self.whole[1],
+            2 => self.double,
             _ => {
                 weight_map(self.half, self.weights.address(), self.width as u64, u64::from(extent.full.max(1)), boxed)?
             }
@@ -534,7 +533,7 @@ pub(super) unsafe fn finish(
         grid: (params.rows.div_ceil(together), 1),
         threads: 1024,
         shared: 0,
-        early: true,
+        early: device.compute_capability().0 >= 9,
     };
     let mut arguments: [*mut c_void; 2] = [(&raw mut params).cast(), (&raw mut results).cast()];
     // SAFETY: the parameters of `finish`, and the caller's promise.

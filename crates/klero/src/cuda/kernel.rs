@@ -3,6 +3,7 @@
 use super::cache::Entry;
 use super::nvrtc::Nvrtc;
 use super::{CudaError, device::Target};
+use rayon::prelude::*;
 
 /// Files that the kernels include.
 const HEADERS: [(&str, &str); 7] = [
@@ -58,7 +59,7 @@ impl Shape {
             17..=64 => Self { ids: 128, split_rows: false, hidden_rows: 64, cluster: 1 },
             65..=128 => Self { ids: 128, split_rows: true, hidden_rows: 128, cluster: 1 },
             // An edited tile is a copy of the sums, for which there are registers up to 128 ids.
-            _ => Self { ids: if edits { 128 } else { 256 }, split_rows: true, hidden_rows: 128, cluster: 2 },
+            _ => Self { ids: if edits { 128 } else { 192 }, split_rows: true, hidden_rows: 128, cluster: 2 },
         }
     }
 
@@ -208,20 +209,19 @@ pub struct Compiled {
 /// [`CudaError::NoNvrtc`], [`CudaError::Compile`].
 pub fn compile_all() -> Result<Vec<Compiled>, CudaError> {
     let nvrtc = Nvrtc::get()?;
-    let mut all = Vec::new();
-    for (kernel, target) in everything() {
+    let one = |(kernel, target): (Kernel, Target)| {
         let log = kernel.compile(nvrtc, &target)?.1;
         let number = |before: &str, after: &str| number(&log, before, after);
-        all.push(Compiled {
+        Ok(Compiled {
             name: format!("{kernel:?}"),
             target: target.to_string(),
             registers: number("Used ", " registers"),
             spilled: number("", " bytes spill stores"),
             shared: number("", " bytes smem") + kernel.shared_bytes(),
             warnings: log.lines().filter(|l| l.contains("Performance Loss")).map(str::to_owned).collect(),
-        });
-    }
-    Ok(all)
+        })
+    };
+    everything().into_par_iter().map(one).collect()
 }
 
 /// The number in a line of the compiler's report between two texts; 0 where there is none.

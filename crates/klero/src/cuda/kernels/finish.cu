@@ -45,7 +45,9 @@ __device__ __forceinline__ void load(const Params &p, const Results &to, bool li
 
 extern "C" __global__ void __launch_bounds__(THREADS) finish(const __grid_constant__ Params p, const __grid_constant__ Results to) {
     __shared__ u64 scratch[THREADS / 32 * ROWS];
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
     const u32 row = blockIdx.x * ROWS + threadIdx.x % ROWS, part = threadIdx.x / ROWS;
     const bool live = row < p.rows;
 

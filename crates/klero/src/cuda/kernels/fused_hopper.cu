@@ -236,7 +236,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     // The kernel that finishes may be set up as soon as there is room for it; it waits for the end of this one.
     asm volatile("griddepcontrol.launch_dependents;");
     if (warp >= CONSUMERS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
         if (warp == CONSUMERS && lane == 0) {
             prefetch_map(maps.whole);
             prefetch_map(maps.hidden);
@@ -244,7 +244,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         }
         __syncwarp();
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
         const u32 group = warp / 4, base = rank * GROUP_ROWS + (SPLIT_ROWS ? group * 64 : 0);
         Consumer me{p, shared, ring, group, warp, lane % 4, group};
         for (int r = 0; r < 2; r++) {
@@ -263,10 +263,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
             const u32 from = share.start(tile), all = share.start(tile + 1) - from;
             const u32 skip = SPLIT_ROWS ? 0 : min(group * COLUMN_BLOCKS, all), count = min(all - skip, (u32)COLUMN_BLOCKS);
             // A share's last tile may be narrow.
-#if IDS == 256
+#if IDS == 192
             if (count == 1) me.multiply<64>(acc, shape.depth, lane);
             else if (count == 2) me.multiply<128>(acc, shape.depth, lane);
-            else if (count == 3) me.multiply<192>(acc, shape.depth, lane);
             else me.multiply<IDS>(acc, shape.depth, lane);
 #else
             me.multiply<IDS>(acc, shape.depth, lane);

@@ -64,32 +64,26 @@ __device__ __forceinline__ float bound(const u32 (&words)[8], int i, float x, fl
 // of a warp find theirs first and then take their logarithms together.
 __device__ __forceinline__ void run(const float (&x)[SIXTEEN], float most, u32 id, const Lane &lane, Racing &racing) {
     u32 words[8], pending = 0;
-    float bounds[SIXTEEN];
     philox_run<2>(id / 8, racing.z, words);
-#pragma unroll
-    for (int i = 0; i < SIXTEEN; i++) {
-        bounds[i] = bound(words, i, x[i], lane.noise);
-        pending |= (u32)(bounds[i] == most) << i;
-    }
+#pragma unroll 4
+    for (int i = 0; i < SIXTEEN; i++) pending |= (u32)(bound(words, i, x[i], lane.noise) == most) << i;
 #pragma unroll 1
     for (bool rest = false;;) {
         if (pending == 0) {
             if (rest) break;
             rest = true;
-#pragma unroll
-            for (int i = 0; i < SIXTEEN; i++)
-                pending |= (u32)(bounds[i] < most && bounds[i] >= racing.bar && x[i] > -INFINITE) << i;
+#pragma unroll 4
+            for (int i = 0; i < SIXTEEN; i++) {
+                const float b = bound(words, i, x[i], lane.noise);
+                pending |= (u32)(b < most && b >= racing.bar && x[i] > -INFINITE) << i;
+            }
             if (pending == 0) break;
         }
         const u32 at = __ffs(pending) - 1;
         pending &= pending - 1;
-        u32 word = words[0];
-        float value = x[0];
-#pragma unroll
-        for (u32 i = 1; i < SIXTEEN; i++) {
-            word = i / 2 == at / 2 ? words[i / 2] : word;
-            value = i == at ? x[i] : value;
-        }
+        // By a run-time index: these arrays lie in local memory, and the registers stay with the sums.
+        const u32 word = words[at / 2];
+        const float value = x[at];
         const u32 h = at % 2 ? word >> 16 : word & 0xffffu;
         const double g = lane.noise == 0.0f ? 0.0 : gumbel(id + at, h, racing.z);
         const u64 found = racer((double)value + g, id + at);
