@@ -150,17 +150,20 @@ fn the_fused_head_draws_from_its_own_logits() {
         (50_257, 64, false),
     ] {
         let weights = weights(height, width, half, &mut random);
-        let head = Head::new(&device, &weights).unwrap();
-        for count in [1, 7, 16, 40, 64, 100, 128, 200, 256, 300, 1024] {
-            if count > 300 && height > 5000 {
-                continue;
+        for portable in [false, true] {
+            let head = || Head::new(&device, &weights).unwrap();
+            let head = if portable { head().portable() } else { head() };
+            for count in [1, 7, 16, 40, 64, 100, 128, 200, 256, 300, 1024] {
+                if count > 300 && height > 5000 {
+                    continue;
+                }
+                let hidden = hidden(count, width, &mut random);
+                let rows: Vec<Row> = (0..count).map(|r| row(TEMPERATURES[r % 6], random.bits(), r as u64)).collect();
+                let logits = head.logits(&hidden).unwrap();
+                right(&weights, &hidden, &logits, &mut random);
+                let what = format!("{height} ids of {width}, {count} rows, portable {portable}");
+                agree(&head.draw(&hidden, &rows).unwrap(), &logits, &rows, &what);
             }
-            let hidden = hidden(count, width, &mut random);
-            let rows: Vec<Row> = (0..count).map(|r| row(TEMPERATURES[r % 6], random.bits(), r as u64)).collect();
-            let logits = head.logits(&hidden).unwrap();
-            right(&weights, &hidden, &logits, &mut random);
-            let what = format!("{height} ids of {width}, {count} rows");
-            agree(&head.draw(&hidden, &rows).unwrap(), &logits, &rows, &what);
         }
     }
 }
@@ -220,22 +223,15 @@ fn a_row_is_alone() {
     let mut random = Random(5);
     let (height, width) = (10_000, 136);
     let weights = weights(height, width, false, &mut random);
-    let head = || Head::new(&device, &weights).unwrap();
-    let hidden = hidden(600, width, &mut random);
-    let rows: Vec<Row> = (0..600).map(|r| row(TEMPERATURES[r % 6], random.bits(), r as u64)).collect();
-    let alone: Vec<Drawn> =
-        (0..600).map(|r| head_draw(&head(), &hidden[r * width..][..width], &rows[r..=r])[0]).collect();
-    for count in [2, 3, 8, 16, 17, 64, 65, 128, 129, 256, 257, 600] {
-        let drawn = head_draw(&head(), &hidden[..count * width], &rows[..count]);
-        same(&drawn, &alone[..count], &format!("{count} rows"));
-        let from = 600 - count;
-        let drawn = head_draw(&head(), &hidden[from * width..], &rows[from..]);
-        same(&drawn, &alone[from..], &format!("the last {count} rows"));
+    for portable in [false, true] {
+        let head = || Head::new(&device, &weights).unwrap();
+        let head = if portable { head().portable() } else { head() };
+        row_is_alone(&head, width, &mut random);
     }
-    let backwards: Vec<f32> = hidden.chunks(width).rev().flatten().copied().collect();
-    let mut drawn = head_draw(&head(), &backwards, &rows.iter().rev().copied().collect::<Vec<_>>());
-    drawn.reverse();
-    same(&drawn, &alone, "backwards");
+    let head = || Head::new(&device, &weights).unwrap();
+    let hidden = hidden(256, width, &mut random);
+    let rows: Vec<Row> = (0..256).map(|r| row(TEMPERATURES[r % 6], random.bits(), r as u64)).collect();
+    let alone = head_draw(&head(), &hidden, &rows);
     for tile in [64, 128, 192] {
         for count in [5, 50, 100, 256] {
             let head = head().with_tile(tile).unwrap();
@@ -246,6 +242,23 @@ fn a_row_is_alone() {
             );
         }
     }
+}
+
+fn row_is_alone(head: &Head, width: usize, random: &mut Random) {
+    let hidden = hidden(600, width, random);
+    let rows: Vec<Row> = (0..600).map(|r| row(TEMPERATURES[r % 6], random.bits(), r as u64)).collect();
+    let alone: Vec<Drawn> = (0..600).map(|r| head_draw(head, &hidden[r * width..][..width], &rows[r..=r])[0]).collect();
+    for count in [2, 3, 8, 16, 17, 64, 65, 128, 129, 256, 257, 600] {
+        let drawn = head_draw(head, &hidden[..count * width], &rows[..count]);
+        same(&drawn, &alone[..count], &format!("{count} rows"));
+        let from = 600 - count;
+        let drawn = head_draw(head, &hidden[from * width..], &rows[from..]);
+        same(&drawn, &alone[from..], &format!("the last {count} rows"));
+    }
+    let backwards: Vec<f32> = hidden.chunks(width).rev().flatten().copied().collect();
+    let mut drawn = head_draw(head, &backwards, &rows.iter().rev().copied().collect::<Vec<_>>());
+    drawn.reverse();
+    same(&drawn, &alone, "backwards");
 }
 
 fn head_draw(head: &Head, hidden: &[f32], rows: &[Row]) -> Vec<Drawn> {

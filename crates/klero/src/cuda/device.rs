@@ -88,6 +88,11 @@ impl Device {
         &self.0.stream
     }
 
+    /// Whether it has the kernel for sm_90.
+    pub(super) fn is_hopper(&self) -> bool {
+        (self.0.target.major, self.0.target.minor) == (9, 0)
+    }
+
     pub(super) fn multiprocessors(&self) -> u32 {
         self.0.multiprocessors
     }

@@ -2,7 +2,7 @@
 
 use super::error::check;
 use super::kernel::{Kernel, Make, Shape};
-use super::launch::{Extent, Launch, Map, Maps, Params, Results};
+use super::launch::{Extent, Launch, Map, Maps, Operands, Params, Results};
 use super::rows::{self, Drawn, Uploaded};
 use super::{CudaError, Device, Inputs, Outputs, Want, Workspace};
 use crate::{Error, FusedHead, MAX_VOCABULARY, Row, RowError, Weights};
@@ -35,11 +35,37 @@ pub struct Head {
     /// The id of weight row 0, and the ids of all shards.
     first: usize,
     total: usize,
+    /// How the kernel for sm_90 sees the weights; None for the portable one.
+    views: Option<Views>,
+    ids: Option<u32>,
+}
+
+/// Boxes of the weights, for the bulk copy engine.
+struct Views {
     double: Map,
     single: Map,
     /// The last, partial block of 64 rows, filled up with zeros.
     tail: Option<(CudaSlice<u16>, Map)>,
-    ids: Option<u32>,
+}
+
+impl Views {
+    fn new(device: &Device, address: u64, half: bool, height: usize, width: usize) -> Result<Self, CudaError> {
+        let full = height / BLOCK;
+        let view = |address, blocks: usize, boxed| weight_map(half, address, width as u64, blocks as u64, boxed);
+        let tail = (!height.is_multiple_of(BLOCK)).then(|| -> Result<_, CudaError> {
+            let slice = check("cuMemAlloc", device.stream().alloc_zeros::<u16>(BLOCK * width))?;
+            check("cuStreamSynchronize", device.stream().synchronize())?;
+            let map = view(slice.device_ptr(slice.stream()).0, 1, 1)?;
+            Ok((slice, map))
+        });
+        let tail = tail.transpose()?;
+        // A view of no whole block is never read from; the tail's is one that can be described.
+        let of = |boxed| match &tail {
+            Some(tail) if full == 0 => Ok(tail.1),
+            _ => view(address, full, boxed),
+        };
+        Ok(Self { double: of(2)?, single: of(1)?, tail })
+    }
 }
 
 /// Where the weights lie.
@@ -58,6 +84,9 @@ impl Matrix {
 }
 
 const BLOCK: usize = 64;
+
+/// Racers that a multiprocessor leaves for each row.
+const SLOTS: usize = 4;
 
 impl FusedHead<'_> {
     /// The weights on card 0: [`Head::new`].
@@ -110,35 +139,11 @@ impl Head {
         if width == 0 || !width.is_multiple_of(8) {
             return Err(Error::Shape(format!("weights have {width} columns, must be a positive multiple of 8")).into());
         }
-        let (address, full) = (weights.address(), height / BLOCK);
-        let view = |address, blocks: usize, boxed: u32| weight_map(half, address, width as u64, blocks as u64, boxed);
-        let tail = (!height.is_multiple_of(BLOCK)).then(|| -> Result<_, CudaError> {
-            let slice = check("cuMemAlloc", device.stream().alloc_zeros::<u16>(BLOCK * width))?;
-            let map = view(slice.device_ptr(slice.stream()).0, 1, 1)?;
-            Ok((slice, map))
-        });
-        let tail = tail.transpose()?;
-        // A view of no whole block is never read from; the tail's is one that can be described.
-        let of = |boxed| {
-            if full == 0 { Ok(tail.as_ref().expect("fewer than 64 rows").1) } else { view(address, full, boxed) }
-        };
-        let (double, single) = (of(2)?, of(1)?);
+        let views =
+            device.is_hopper().then(|| Views::new(device, weights.address(), half, height, width)).transpose()?;
         let vocabulary = height;
         let device = device.clone();
-        Ok(Self {
-            device,
-            weights,
-            width,
-            half,
-            height,
-            vocabulary,
-            first: 0,
-            total: height,
-            double,
-            single,
-            tail,
-            ids: None,
-        })
+        Ok(Self { device, weights, width, half, height, vocabulary, first: 0, total: height, views, ids: None })
     }
 
     /// The same head, of whose rows only the first `vocabulary` are ids; the others are padding.
@@ -179,6 +184,11 @@ impl Head {
         Ok(Self { ids: Some(ids), ..self })
     }
 
+    /// The same head with the kernel that other cards than sm_90 use: its logits differ in the last bits.
+    pub fn portable(self) -> Self {
+        Self { views: None, ..self }
+    }
+
     /// The number of ids.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
@@ -195,7 +205,7 @@ impl Head {
     /// # Errors
     /// [`CudaError::Driver`] where memory is short.
     pub fn workspace(&self, rows: usize, samples: usize, want: Want) -> Result<Workspace, CudaError> {
-        let slots = self.device.multiprocessors() as usize * 2 * want.shards.max(1);
+        let slots = self.device.multiprocessors() as usize * SLOTS * want.shards.max(1);
         self.device.bind()?;
         Workspace::new(&self.device, rows, samples, self.total.div_ceil(BLOCK), slots, want)
     }
@@ -291,7 +301,7 @@ impl Head {
         self.check(inputs, workspace)?;
         self.device.bind()?;
         let stream = stream as CUstream;
-        if let Some((tail, _)) = &self.tail {
+        if let Some(Views { tail: Some((tail, _)), .. }) = &self.views {
             let (rest, row) = (self.height % BLOCK, self.width * 2);
             let from = self.weights.address() + ((self.height - rest) * row) as u64;
             let to = tail.device_ptr(tail.stream()).0;
@@ -303,7 +313,7 @@ impl Head {
         for first in (0..inputs.rows).step_by(Shape::MAX_ROWS) {
             let rows = (inputs.rows - first).min(Shape::MAX_ROWS);
             let mut params = self.params(inputs, workspace, first, rows);
-            params.slot = (slot * 2 * self.device.multiprocessors() as usize) as u32;
+            params.slot = (slot * SLOTS * self.device.multiprocessors() as usize) as u32;
             if logits != 0 {
                 params.logits = logits + (first * self.vocabulary * 4) as u64;
                 params.logits_stride = self.vocabulary as u64;
@@ -320,53 +330,91 @@ impl Head {
         stream: CUstream,
         inputs: &Inputs,
         first: usize,
-        mut params: Params,
+        params: Params,
         draw: bool,
     ) -> Result<(), CudaError> {
-        let edits = params.allowed != 0 || params.bias_start != 0 || !self.vocabulary.is_multiple_of(BLOCK);
-        let rows = params.rows as usize;
-        let mut shape = Shape::of(rows, edits);
-        shape.ids = self.ids.map_or(shape.ids, |ids| if edits { ids.min(128) } else { ids });
         let make = Make {
             half: self.half,
             logprob: params.pairs != 0,
-            edits,
+            edits: params.allowed != 0 || params.bias_start != 0 || !self.vocabulary.is_multiple_of(BLOCK),
             samples: params.samples > 1,
             logits: params.logits != 0,
             draw,
         };
-        let kernel = Kernel::Hopper(shape, make);
+        let hidden = inputs.hidden + (first * inputs.hidden_stride * 2) as u64;
+        // SAFETY: as the caller promises.
+        unsafe {
+            match &self.views {
+                Some(views) => self.fuse_hopper(stream, views, (hidden, inputs.hidden_stride), params, make),
+                None => self.fuse_portable(stream, (hidden, inputs.hidden_stride), params, make),
+            }
+        }
+    }
+
+    fn extent(&self, workers: u32) -> Extent {
+        let (depth, full) = (self.width.div_ceil(64) as u32, (self.height / BLOCK) as u32);
         let blocks = self.height.div_ceil(BLOCK) as u32;
-        let workers = (self.device.multiprocessors() / shape.cluster).min(blocks);
-        let mut extent =
-            Extent { depth: self.width.div_ceil(64) as u32, blocks, full: (self.height / BLOCK) as u32, workers };
-        let boxed = (shape.ids / BLOCK as u32 / shape.cluster).max(1);
-        let whole = match boxed {
-            1 => self.single,
-            2 => self.double,
-            _ => {
+        Extent { depth, blocks, full, workers: workers.min(blocks) }
+    }
+
+    unsafe fn fuse_hopper(
+        &self,
+        stream: CUstream,
+        views: &Views,
+        (hidden, stride): (u64, usize),
+        mut params: Params,
+        make: Make,
+    ) -> Result<(), CudaError> {
+        let rows = params.rows as usize;
+        let mut shape = Shape::of(rows, make.edits);
+        shape.ids = self.ids.map_or(shape.ids, |ids| if make.edits { ids.min(128) } else { ids });
+        let kernel = Kernel::Hopper(shape, make);
+        let mut extent = self.extent(self.device.multiprocessors() / shape.cluster);
+        let whole = match (shape.ids / BLOCK as u32 / shape.cluster).max(1) {
+            1 => views.single,
+            2 => views.double,
+            boxed => {
                 weight_map(self.half, self.weights.address(), self.width as u64, u64::from(extent.full.max(1)), boxed)?
             }
         };
-        let hidden = inputs.hidden + (first * inputs.hidden_stride * 2) as u64;
-        let hidden = Map::new(
-            self.half,
-            hidden,
-            &[self.width as u64, rows as u64],
-            &[inputs.hidden_stride as u64],
-            &[64, shape.hidden_rows],
-        )?;
-        let tail = self.tail.as_ref().map_or(self.single, |tail| tail.1);
-        let mut maps = Maps { whole, single: self.single, tail, hidden };
+        let (width, boxed) = (self.width as u64, [64, shape.hidden_rows]);
+        let hidden = Map::new(self.half, hidden, &[width, rows as u64], &[stride as u64], &boxed)?;
+        let tail = views.tail.as_ref().map_or(views.single, |tail| tail.1);
+        let mut maps = Maps { whole, single: views.single, tail, hidden };
         let launch = Launch {
             function: self.device.kernel(kernel)?,
-            grid: (workers * shape.cluster, 1),
+            grid: (extent.workers * shape.cluster, 1),
             threads: 384,
             shared: kernel.shared_bytes(),
             early: false,
         };
         let mut arguments: [*mut c_void; 3] =
             [(&raw mut maps).cast(), (&raw mut params).cast(), (&raw mut extent).cast()];
+        // SAFETY: the parameters of `fused_head`, and the caller's promise.
+        unsafe { launch.on(stream, &mut arguments) }
+    }
+
+    unsafe fn fuse_portable(
+        &self,
+        stream: CUstream,
+        (hidden, stride): (u64, usize),
+        mut params: Params,
+        make: Make,
+    ) -> Result<(), CudaError> {
+        let row_groups = params.rows.div_ceil(16).next_power_of_two().min(4);
+        let kernel = Kernel::Portable { row_groups, make };
+        let mut extent = self.extent(self.device.multiprocessors());
+        let (width, height) = (self.width as u32, self.height as u32);
+        let mut operands = Operands { weights: self.weights.address(), hidden, stride: stride as u64, width, height };
+        let launch = Launch {
+            function: self.device.kernel(kernel)?,
+            grid: (extent.workers, params.rows.div_ceil(16 * row_groups)),
+            threads: 128,
+            shared: kernel.shared_bytes(),
+            early: false,
+        };
+        let mut arguments: [*mut c_void; 3] =
+            [(&raw mut operands).cast(), (&raw mut params).cast(), (&raw mut extent).cast()];
         // SAFETY: the parameters of `fused_head`, and the caller's promise.
         unsafe { launch.on(stream, &mut arguments) }
     }

@@ -6,18 +6,22 @@ use super::{CudaError, device::Target};
 use rayon::prelude::*;
 
 /// Files that the kernels include.
-const HEADERS: [(&str, &str); 7] = [
+const HEADERS: [(&str, &str); 8] = [
     ("bits.cuh", include_str!("kernels/bits.cuh")),
     ("math.cuh", include_str!("kernels/math.cuh")),
     ("noise.cuh", include_str!("kernels/noise.cuh")),
     ("rows.cuh", include_str!("kernels/rows.cuh")),
     ("race.cuh", include_str!("kernels/race.cuh")),
+    ("draw.cuh", include_str!("kernels/draw.cuh")),
     ("hopper.cuh", include_str!("kernels/hopper.cuh")),
     ("wgmma.cuh", include_str!("kernels/wgmma.cuh")),
 ];
 
 /// Shared memory that a block of threads may have on sm_90.
 const HOPPER_SHARED: u32 = 227 * 1024;
+
+/// Shared memory that a block of threads may have on every card since sm_80.
+const PORTABLE_SHARED: u32 = 99 * 1024;
 
 /// Samples of a row that one pass can draw.
 pub(super) const MAX_SAMPLES: usize = 8;
@@ -27,6 +31,13 @@ pub(super) const MAX_SAMPLES: usize = 8;
 pub(super) enum Kernel {
     /// The fused head for sm_90.
     Hopper(Shape, Make),
+    /// The fused head for every card since sm_80, with so many groups of 16 rows: 1, 2 or 4.
+    Portable {
+        /// Groups of rows.
+        row_groups: u32,
+        /// What it makes.
+        make: Make,
+    },
     /// The draw from ready logits.
     Logits,
     /// A bare read, for measurements.
@@ -88,11 +99,25 @@ pub(super) struct Make {
     pub draw: bool,
 }
 
+impl Make {
+    fn defines(self) -> [(&'static str, u32); 6] {
+        [
+            ("HALF", self.half.into()),
+            ("LOGPROB", self.logprob.into()),
+            ("EDITS", self.edits.into()),
+            ("SAMPLES", most_samples(self)),
+            ("LOGITS", self.logits.into()),
+            ("DRAW", self.draw.into()),
+        ]
+    }
+}
+
 impl Kernel {
     /// The source's name and text, and the name of its function.
     fn source(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Hopper(..) => ("fused_hopper.cu", include_str!("kernels/fused_hopper.cu"), "fused_head"),
+            Self::Portable { .. } => ("fused_portable.cu", include_str!("kernels/fused_portable.cu"), "fused_head"),
             Self::Logits => ("logits.cu", include_str!("kernels/logits.cu"), "draw_logits"),
             Self::Read => ("read.cu", include_str!("kernels/read.cu"), "read"),
             Self::Finish { .. } => ("finish.cu", include_str!("kernels/finish.cu"), "finish"),
@@ -111,13 +136,14 @@ impl Kernel {
                 ("HIDDEN_ROWS", shape.hidden_rows),
                 ("CLUSTER", shape.cluster),
                 ("STAGES", stages(shape, make)),
-                ("HALF", make.half.into()),
-                ("LOGPROB", make.logprob.into()),
-                ("EDITS", make.edits.into()),
-                ("SAMPLES", most_samples(make)),
-                ("LOGITS", make.logits.into()),
-                ("DRAW", make.draw.into()),
-            ],
+            ]
+            .into_iter()
+            .chain(make.defines())
+            .collect(),
+            Self::Portable { row_groups, make } => {
+                let own = [("ROW_GROUPS", row_groups), ("STAGES", portable_stages(row_groups, make))];
+                own.into_iter().chain(make.defines()).collect()
+            }
             Self::Logits => vec![("EDITS", 1), ("LOGITS", 0)],
             Self::Read => Vec::new(),
             Self::Finish { rows } => vec![("ROWS", rows)],
@@ -131,6 +157,9 @@ impl Kernel {
             Self::Hopper(shape, make) => {
                 let beyond = 64u32.saturating_sub(shape.hidden_rows) * 128;
                 stages(shape, make) * shape.stage_bytes() + state_bytes(make).max(beyond)
+            }
+            Self::Portable { row_groups, make } => {
+                portable_stages(row_groups, make) * portable_stage_bytes(row_groups) + state_bytes(make)
             }
             Self::Logits | Self::Read | Self::Finish { .. } => 0,
         }
@@ -171,7 +200,17 @@ impl Kernel {
     }
 }
 
-/// Bytes of a row's state beside the stages: `Shared` of the kernel.
+/// Bytes of a stage of the portable kernel: 64 numbers of its weight rows and hidden states.
+fn portable_stage_bytes(row_groups: u32) -> u32 {
+    (4 / row_groups * 64 + row_groups * 16) * 128
+}
+
+/// Its stages: as many as shared memory holds, at most 4.
+fn portable_stages(row_groups: u32, make: Make) -> u32 {
+    ((PORTABLE_SHARED - state_bytes(make)) / portable_stage_bytes(row_groups)).min(4)
+}
+
+/// Bytes of the rows' state beside the stages, and of the barriers.
 fn state_bytes(make: Make) -> u32 {
     most_samples(make) * 128 * (8 + 8 + 4) + 16 * 16
 }
@@ -246,6 +285,14 @@ fn everything() -> Vec<(Kernel, Target)> {
         ] {
             all.push((Kernel::Hopper(Shape::of(rows, make.edits), make), hopper));
         }
+    }
+    let full = Make { logprob: true, edits: true, samples: true, logits: true, ..plain };
+    for make in [plain, Make { half: true, logprob: true, ..plain }, full] {
+        for row_groups in [1, 2, 4] {
+            all.push((Kernel::Portable { row_groups, make }, Target { major: 8, minor: 0 }));
+        }
+        // The newest architecture that every NVRTC of CUDA 13 knows.
+        all.push((Kernel::Portable { row_groups: 4, make }, Target { major: 12, minor: 0 }));
     }
     for target in [Target { major: 8, minor: 0 }, hopper] {
         all.extend(

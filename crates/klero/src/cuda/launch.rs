@@ -166,6 +166,17 @@ impl Map {
     }
 }
 
+/// `Operands` of the portable fused head.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operands {
+    pub weights: u64,
+    pub hidden: u64,
+    pub stride: u64,
+    pub width: u32,
+    pub height: u32,
+}
+
 /// A kernel with its grid.
 pub(super) struct Launch {
     pub function: sys::CUfunction,

@@ -19,7 +19,7 @@ struct Values {
 }
 
 /// Blocks of 64 ids that a warp takes, and warps of a block of threads.
-const COLUMN: usize = 4;
+const COLUMN: usize = 2;
 const WARPS: usize = 8;
 
 impl Device {

@@ -9,8 +9,8 @@
 // thread are sixteen ids in a row.
 //
 // Every sum runs over k = 0, 16, 32, ... in one order, whatever the tile, so a logit's bits do not depend on the batch.
+#include "draw.cuh"
 #include "hopper.cuh"
-#include "race.cuh"
 #include "wgmma.cuh"
 
 #define CONSUMERS 8 // warps
@@ -27,28 +27,13 @@ struct Maps {
     alignas(64) char hidden[128];
 };
 
-struct Shape {
-    u32 depth;   // D / 64, rounded up
-    u32 blocks;  // of ids, the partial one included
-    u32 full;    // whole ones
-    u32 workers;
-};
-
+// By ids both warpgroups hold all rows; by rows each holds its own.
 struct Shared {
-    u64 best[SAMPLES][2][64];
-    u64 z[SAMPLES][2][64];
-    float x[SAMPLES][2][64];
+    Racers<2, 64> racers;
     u64 full[STAGES], empty[STAGES];
 };
 
-// A worker's share, and its tiles.
-struct Share {
-    u32 from, to;
-    __device__ Share(const Shape &shape, u32 worker)
-        : from((u64)shape.blocks * worker / shape.workers), to((u64)shape.blocks * (worker + 1) / shape.workers) {}
-    __device__ u32 tiles() const { return (to - from + TILE_BLOCKS - 1) / TILE_BLOCKS; }
-    __device__ u32 start(u32 tile) const { return min(from + tile * TILE_BLOCKS, to); }
-};
+typedef Share<TILE_BLOCKS> Tiles;
 
 struct Ring {
     u32 full, empty, stage, phase;
@@ -77,7 +62,7 @@ __device__ __forceinline__ void produce_blocks(const Maps &maps, const Shape &sh
     }
 }
 
-__device__ __forceinline__ void produce(const Maps &maps, const Shape &shape, const Share &share, Ring ring, u32 stages, u32 rank) {
+__device__ __forceinline__ void produce(const Maps &maps, const Shape &shape, const Tiles &share, Ring ring, u32 stages, u32 rank) {
     const u64 weights = policy_unchanged(), hidden = policy_last();
     for (u32 tile = 0; tile < share.tiles(); tile++) {
         const u32 from = share.start(tile), to = share.start(tile + 1), count = to - from;
@@ -93,17 +78,14 @@ __device__ __forceinline__ void produce(const Maps &maps, const Shape &shape, co
     }
 }
 
+// A warp of the consumers: it multiplies with its warpgroup, and draws from its sixteen rows.
 struct Consumer {
-    const Params &p;
-    Shared &shared;
+    Drawer<2, 64> drawer;
     Ring ring;
-    u32 group, warp, place, slot; // slot of the two by group
-    Lane lanes[2];
-    u32 rows[2]; // of the group
+    u32 lane;
     u64 weights, hidden; // operands of stage 0
-    u64 seen[2];         // the best racers of the rows' first samples, asked for while the last products run
 
-    __device__ __forceinline__ void release(u32 stage, u32 lane) const {
+    __device__ __forceinline__ void release(u32 stage) const {
 #if CLUSTER == 2
         if (lane < 2) barrier_arrive_at(ring.empty + 8 * stage, lane);
 #else
@@ -111,12 +93,8 @@ struct Consumer {
 #endif
     }
 
-    __device__ __forceinline__ u64 known(u32 sample, int r) const {
-        return lanes[r].live ? __ldcg(&p.best[(u64)sample * p.rows + lanes[r].row]) : 0;
-    }
-
     template <int N>
-    __device__ __forceinline__ void multiply(float (&acc)[IDS / 2], u32 depth, u32 lane) {
+    __device__ __forceinline__ void multiply(float (&acc)[IDS / 2], u32 depth) {
         u32 last = 0;
 #pragma unroll 1
         for (u32 kb = 0; kb < depth; kb++) {
@@ -128,81 +106,14 @@ struct Consumer {
             for (int k = 0; k < 4; k++) Wgmma<N>::run(acc, a + 2 * k, b + 2 * k, k ? 1 : kb > 0);
             wgmma_commit();
             wgmma_wait<1>();
-            if (kb > 0) release(last, lane);
+            if (kb > 0) release(last);
             last = ring.stage;
             ring.next();
         }
-        for (int r = 0; r < 2; r++) seen[r] = known(0, r);
+        drawer.look();
         wgmma_wait<0>();
         pin(acc);
-        release(last, lane);
-    }
-
-    __device__ __forceinline__ void draw(float (&acc)[IDS / 2], u32 block, u32 count) {
-#if !DRAW
-        // The product alone, for measurements: a sum that no weights give keeps it from being optimised away.
-        float sum = 0.0f;
-#pragma unroll
-        for (int i = 0; i < IDS / 2; i++) sum += acc[i];
-        if (sum == 1.2345e38f) p.fault[0] = 0;
-        return;
-#endif
-#if LOGITS
-        Tile<COLUMN_BLOCKS>{acc, block, count}.store(p, lanes, place);
-#endif
-#if EDITS
-        // Edited in a copy: writes to registers that wgmma sums in would make it wait for every product.
-        float edited[IDS / 2];
-#pragma unroll
-        for (int i = 0; i < IDS / 2; i++) asm volatile("mov.f32 %0, %1;" : "=f"(edited[i]) : "f"(acc[i]));
-        Tile<COLUMN_BLOCKS> tile{edited, block, count};
-        tile.edit(p, lanes, place);
-#else
-        Tile<COLUMN_BLOCKS> tile{acc, block, count};
-#endif
-#pragma unroll 1
-        for (u32 sample = 0; sample < p.samples; sample++) {
-            Racing racing[2];
-            u64 before[2];
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                before[r] = sample == 0 ? seen[r] : known(sample, r);
-                Racing &now = racing[r];
-                now.z = shared.z[sample][slot][rows[r]];
-                now.best = shared.best[sample][slot][rows[r]];
-                now.x = shared.x[sample][slot][rows[r]];
-                now.bar = lift(max(now.best, before[r]), lanes[r].noise);
-                before[r] = now.best;
-            }
-            tile.race(lanes, racing, place, p.first);
-#pragma unroll
-            for (int r = 0; r < 2; r++)
-                if (place == 0 && racing[r].best > before[r]) {
-                    shared.best[sample][slot][rows[r]] = racing[r].best;
-                    shared.x[sample][slot][rows[r]] = racing[r].x;
-                    atomicMax(&p.best[(u64)sample * p.rows + lanes[r].row], racing[r].best);
-                }
-            __syncwarp();
-        }
-        tile.judge(p, lanes, place);
-#if LOGPROB
-        tile.sum(p, lanes, place);
-#endif
-    }
-
-    __device__ __forceinline__ void finish(u32 worker) const {
-#if LOGPROB
-#pragma unroll 1
-        for (u32 sample = 0; sample < p.samples; sample++)
-#pragma unroll
-            for (int r = 0; r < 2; r++)
-                if (place == 0 && lanes[r].live) {
-                    const u32 at = p.slot + (SPLIT_ROWS ? worker : 2 * worker + slot);
-                    Candidate &to = p.candidates[((u64)sample * p.rows + lanes[r].row) * p.slots + at];
-                    to.racer = shared.best[sample][slot][rows[r]];
-                    to.x = shared.x[sample][slot][rows[r]];
-                }
-#endif
+        release(last);
     }
 };
 
@@ -213,7 +124,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     Shared &shared = *(Shared *)(memory + STAGES * STAGE_BYTES);
     const u32 warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
     const u32 rank = CLUSTER == 2 ? cluster_rank() : 0, worker = blockIdx.x / CLUSTER;
-    const Share share(shape, worker);
+    const Tiles share(shape, worker);
     Ring ring{shared_address(shared.full), shared_address(shared.empty), 0, 0};
 
     if (threadIdx.x == 0) {
@@ -223,13 +134,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    // A row's state is kept by group and place in it; by ids both groups have all rows.
-    for (u32 i = threadIdx.x; i < p.samples * 128; i += blockDim.x) {
-        const u32 sample = i / 128, slot = i / 64 % 2, row = rank * GROUP_ROWS + (SPLIT_ROWS ? i % 128 : i % 64);
-        shared.best[sample][slot][i % 64] = 0;
-        shared.x[sample][slot][i % 64] = 0.0f;
-        shared.z[sample][slot][i % 64] = row < p.rows ? sample_hash(p, row, sample) : 0;
-    }
+    set_up(p, shared.racers, rank * GROUP_ROWS, SPLIT_ROWS ? 64 : 0);
     __syncthreads();
     if (CLUSTER == 2) cluster_sync();
 
@@ -245,18 +150,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         __syncwarp();
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
-        const u32 group = warp / 4, base = rank * GROUP_ROWS + (SPLIT_ROWS ? group * 64 : 0);
-        Consumer me{p, shared, ring, group, warp, lane % 4, group};
-        for (int r = 0; r < 2; r++) {
-            me.rows[r] = warp % 4 * 16 + lane / 4 + 8 * r;
-            const u32 row = base + me.rows[r];
-            const bool live = row < p.rows;
-            const bool noiseless = live && row_kind(p, row) & KIND_ARGMAX;
-            me.lanes[r] = Lane{row, live, live ? inverse_temperature(p.temperature[row]) : 0.0f, noiseless ? 0.0f : -0.6931472f};
-        }
+        const u32 group = warp / 4, place = warp % 4 * 16, row = rank * GROUP_ROWS + (SPLIT_ROWS ? group * 64 : 0) + place;
+        Consumer me{Drawer<2, 64>(p, shared.racers, group, row, place, lane), ring, lane};
         me.weights = operand(stages + (SPLIT_ROWS ? 0 : group * COLUMN_BLOCKS * BLOCK * 128));
         me.hidden = operand(stages + WEIGHT_BYTES + (SPLIT_ROWS ? group * 64 * 128 : 0));
-        const bool active = base + warp % 4 * 16 < p.rows;
 #pragma unroll 1
         for (u32 tile = 0; tile < share.tiles(); tile++) {
             float acc[IDS / 2];
@@ -264,15 +161,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
             const u32 skip = SPLIT_ROWS ? 0 : min(group * COLUMN_BLOCKS, all), count = min(all - skip, (u32)COLUMN_BLOCKS);
             // A share's last tile may be narrow.
 #if IDS == 192
-            if (count == 1) me.multiply<64>(acc, shape.depth, lane);
-            else if (count == 2) me.multiply<128>(acc, shape.depth, lane);
-            else me.multiply<IDS>(acc, shape.depth, lane);
+            if (count == 1) me.multiply<64>(acc, shape.depth);
+            else if (count == 2) me.multiply<128>(acc, shape.depth);
+            else me.multiply<IDS>(acc, shape.depth);
 #else
-            me.multiply<IDS>(acc, shape.depth, lane);
+            me.multiply<IDS>(acc, shape.depth);
 #endif
-            if (active && count > 0) me.draw(acc, from + skip, count);
+            if (row < p.rows && count > 0) me.drawer.draw(acc, from + skip, count);
         }
-        me.finish(worker);
+        me.drawer.leave(SPLIT_ROWS ? worker : 2 * worker + group);
     }
     if (CLUSTER == 2) cluster_sync();
 }

@@ -1,8 +1,8 @@
-// The draw from ready f32 logits [rows, stride]: a warp takes four blocks of 64 ids of eight rows at a time, in the layout that the
+// The draw from ready f32 logits [rows, stride]: a warp takes two blocks of 64 ids of sixteen rows, in the layout that the
 // fused heads have their sums in, and draws from them as they do.
 #include "race.cuh"
 
-#define BLOCKS 4
+#define BLOCKS 2
 #define WARPS 8
 
 struct Logits {
@@ -16,11 +16,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32) draw_logits(const __gri
     const u32 first = blockIdx.y * 16 + lane / 4;
     Lane lanes[2];
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const u32 row = first + 8 * r;
-        const bool live = row < p.rows, noiseless = live && row_kind(p, row) & KIND_ARGMAX;
-        lanes[r] = Lane{row, live, live ? inverse_temperature(p.temperature[row]) : 0.0f, noiseless ? 0.0f : -0.6931472f};
-    }
+    for (int r = 0; r < 2; r++) lanes[r] = lane_of(p, first + 8 * r);
     const u32 start = min(column * BLOCKS, from.blocks), count = min(from.blocks - start, (u32)BLOCKS);
     float acc[BLOCKS * 32];
 #pragma unroll

@@ -22,14 +22,6 @@
         x = fmaxf(x, __shfl_xor_sync(~0u, x, 2)); \
     } while (0)
 
-// What a thread knows of one of its two rows.
-struct Lane {
-    u32 row;       // of the call
-    bool live;     // whether there is such a row
-    float scale;   // 1/T
-    float noise;   // -ln 2, which turns log2 h into noise; 0 without noise
-};
-
 // A racing sample of a row, as a quad sees it.
 struct Racing {
     u64 z;

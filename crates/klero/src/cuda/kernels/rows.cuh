@@ -48,6 +48,19 @@ __device__ __forceinline__ float inverse_temperature(float t) { return 1.0f / ((
 
 __device__ __forceinline__ u32 row_kind(const Params &p, u32 row) { return p.kind ? p.kind[row] : 0; }
 
+// What a thread knows of one of its two rows.
+struct Lane {
+    u32 row;     // of the call
+    bool live;   // whether there is such a row
+    float scale; // 1/T
+    float noise; // -ln 2, which turns log2 h into noise; 0 without noise
+};
+
+__device__ __forceinline__ Lane lane_of(const Params &p, u32 row) {
+    const bool live = row < p.rows, noiseless = live && row_kind(p, row) & KIND_ARGMAX;
+    return Lane{row, live, live ? inverse_temperature(p.temperature[row]) : 0.0f, noiseless ? 0.0f : -0.6931472f};
+}
+
 // z of a sample of a row.
 __device__ __forceinline__ u64 sample_hash(const Params &p, u32 row, u32 sample) {
     const u32 kind = row_kind(p, row);
