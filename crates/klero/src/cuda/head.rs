@@ -575,7 +575,7 @@ pub(super) unsafe fn finish(
         stride: stride as u32,
         blocks: blocks as u32,
     };
-    let together = if params.rows < 4 { 1 } else { 4 };
+    let together = if params.rows == 1 { 1 } else { 2 };
     let launch = Launch {
         function: device.kernel(Kernel::Finish { rows: together })?,
         grid: (params.rows.div_ceil(together), 1),

@@ -146,7 +146,7 @@ impl Kernel {
             }
             Self::Logits => vec![("EDITS", 1), ("LOGITS", 0)],
             Self::Read => Vec::new(),
-            Self::Finish { rows } => vec![("ROWS", rows)],
+            Self::Finish { rows } => vec![("ROWS", rows), ("MAX_SAMPLES", MAX_SAMPLES as u32)],
         }
     }
 
@@ -296,7 +296,7 @@ fn everything() -> Vec<(Kernel, Target)> {
     }
     for target in [Target { major: 8, minor: 0 }, hopper] {
         all.extend(
-            [Kernel::Logits, Kernel::Read, Kernel::Finish { rows: 1 }, Kernel::Finish { rows: 4 }]
+            [Kernel::Logits, Kernel::Read, Kernel::Finish { rows: 1 }, Kernel::Finish { rows: 2 }]
                 .map(|kernel| (kernel, target)),
         );
     }

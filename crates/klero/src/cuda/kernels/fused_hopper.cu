@@ -138,10 +138,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
     __syncthreads();
     if (CLUSTER == 2) cluster_sync();
 
-    // The kernel that finishes may be set up as soon as there is room for it; it waits for the end of this one.
-    asm volatile("griddepcontrol.launch_dependents;");
     if (warp >= CONSUMERS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (warp == CONSUMERS && lane == 0) {
             prefetch_map(maps.whole);
             prefetch_map(maps.hidden);
@@ -149,7 +147,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(384
         }
         __syncwarp();
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         const u32 group = warp / 4, place = warp % 4 * 16, row = rank * GROUP_ROWS + (SPLIT_ROWS ? group * 64 : 0) + place;
         Consumer me{Drawer<2, 64>(p, shared.racers, group, row, place, lane), ring, lane};
         me.weights = operand(stages + (SPLIT_ROWS ? 0 : group * COLUMN_BLOCKS * BLOCK * 128));

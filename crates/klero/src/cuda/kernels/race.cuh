@@ -56,26 +56,33 @@ __device__ __forceinline__ float bound(const u32 (&words)[8], int i, float x, fl
 // of a warp find theirs first and then take their logarithms together.
 __device__ __forceinline__ void run(const float (&x)[SIXTEEN], float most, u32 id, const Lane &lane, Racing &racing) {
     u32 words[8], pending = 0;
+    float bounds[SIXTEEN];
     philox_run<2>(id / 8, racing.z, words);
-#pragma unroll 4
-    for (int i = 0; i < SIXTEEN; i++) pending |= (u32)(bound(words, i, x[i], lane.noise) == most) << i;
+#pragma unroll
+    for (int i = 0; i < SIXTEEN; i++) {
+        bounds[i] = bound(words, i, x[i], lane.noise);
+        pending |= (u32)(bounds[i] == most) << i;
+    }
 #pragma unroll 1
     for (bool rest = false;;) {
         if (pending == 0) {
             if (rest) break;
             rest = true;
-#pragma unroll 4
-            for (int i = 0; i < SIXTEEN; i++) {
-                const float b = bound(words, i, x[i], lane.noise);
-                pending |= (u32)(b < most && b >= racing.bar && x[i] > -INFINITE) << i;
-            }
+#pragma unroll
+            for (int i = 0; i < SIXTEEN; i++)
+                pending |= (u32)(bounds[i] < most && bounds[i] >= racing.bar && x[i] > -INFINITE) << i;
             if (pending == 0) break;
         }
         const u32 at = __ffs(pending) - 1;
         pending &= pending - 1;
-        // By a run-time index: these arrays lie in local memory, and the registers stay with the sums.
-        const u32 word = words[at / 2];
-        const float value = x[at];
+        // No run-time index, which would put the arrays into local memory, where a warp waits for them.
+        u32 word = words[0];
+        float value = x[0];
+#pragma unroll
+        for (u32 i = 1; i < SIXTEEN; i++) {
+            word = i / 2 == at / 2 ? words[i / 2] : word;
+            value = i == at ? x[i] : value;
+        }
         const u32 h = at % 2 ? word >> 16 : word & 0xffffu;
         const double g = lane.noise == 0.0f ? 0.0 : gumbel(id + at, h, racing.z);
         const u64 found = racer((double)value + g, id + at);
@@ -199,6 +206,12 @@ struct Tile {
             }
     }
 
+    template <int HALF_WIDTH>
+    static __device__ __forceinline__ void halve(float (&v)[SIXTEEN]) {
+#pragma unroll
+        for (int i = 0; i < HALF_WIDTH; i++) v[i] += v[i + HALF_WIDTH];
+    }
+
     // Writes each block's pair (m, S).
     __device__ __forceinline__ void sum(const Params &p, const Lane (&lanes)[2], u32 place) const {
 #pragma unroll
@@ -215,10 +228,10 @@ struct Tile {
                 const float origin = most == -INFINITE ? 0.0f : most;
 #pragma unroll
                 for (int i = 0; i < SIXTEEN; i++) v[i] = exp_term(v[i] - origin);
-#pragma unroll
-                for (int half = SIXTEEN / 2; half; half /= 2)
-#pragma unroll
-                    for (int i = 0; i < half; i++) v[i] += v[i + half];
+                halve<8>(v);
+                halve<4>(v);
+                halve<2>(v);
+                halve<1>(v);
                 float all = most;
                 QUAD_MAX(all);
                 float part = most == -INFINITE ? 0.0f : v[0] * exp_term(most - all);
