@@ -83,7 +83,7 @@ __device__ __forceinline__ void add(float (&acc)[32], u32 stage, u32 block, u32 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(WARPS * 32)
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
     fused_head(const __grid_constant__ Operands from, const __grid_constant__ Params p, const Shape shape) {
     extern __shared__ __align__(128) char memory[];
     typedef Racers<TILE_BLOCKS, HIDDEN_ROWS> Held;
